@@ -1,4 +1,5 @@
-"""INV-125: a fail-over redelivers at most what its plan stated, and messages acknowledged since the plan."""
+"""INV-125: a fail-over redelivers at most what its plan stated, and messages acknowledged since the plan; and it skips
+at most what its plan stated."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from spark_jobs.wording import count
 
 NAME = "plans-kept"
 INVARIANT = "INV-125"
-TITLE = "fail-overs redeliver at most what was planned"
+TITLE = "fail-overs redeliver and skip at most what was planned"
 WITNESSES_MAX = 5
 
 
@@ -56,8 +57,17 @@ def _summary(compared: Sequence[PlanComparison]) -> str:
     return (
         f"{count(len(compared), 'plan')} compared with the fail-over that followed: {planned:,} messages planned,"
         f" {redelivered:,} redelivered. {count(exact, 'plan')} had to state the exact number."
-        f" Over-estimate: p50 {half:,}, p99 {most:,} messages."
+        f" Over-estimate: p50 {half:,}, p99 {most:,} messages.{_skipped_sentence(compared)}"
     )
+
+
+def _skipped_sentence(compared: Sequence[PlanComparison]) -> str:
+    """Return how many messages the plans stated to be skipped, and how many were; empty if none stated it."""
+    stated = [one for one in compared if one.plan.skipped is not None]
+    if not stated:
+        return ""
+    planned = sum(one.plan.skipped or 0 for one in stated)
+    return f" Skipped: {planned:,} planned, {sum(one.skipped for one in stated):,} found."
 
 
 def _others_sentence(comparisons: Sequence[PlanComparison]) -> str:
@@ -75,6 +85,12 @@ def _others_sentence(comparisons: Sequence[PlanComparison]) -> str:
 
 def _wrong_sentence(one: PlanComparison) -> str:
     plan = one.plan
+    if one.outcome == "skipped":
+        return (
+            f"{plan.subscription} from {plan.source} to {plan.target}: the plan stated {plan.skipped:,} skipped"
+            f" messages, and {plan.target} skipped {one.skipped:,}: it counts them as acknowledged, did not deliver"
+            " them, and no consumer acknowledged them."
+        )
     bound = "" if plan.exact else "at most "
     return (
         f"{plan.subscription} from {plan.source} to {plan.target}: the plan stated {bound}{plan.redelivered:,},"
@@ -82,10 +98,18 @@ def _wrong_sentence(one: PlanComparison) -> str:
     )
 
 
+_KINDS = {
+    "exceeded": "more than planned",
+    "missed": "fewer than planned",
+    "skipped": "more skipped than planned",
+}
+
+
 def _witness(one: PlanComparison) -> Witness:
     plan = one.plan
+    skipped = {"planned_skipped": plan.skipped, "skipped": one.skipped} if one.outcome == "skipped" else {}
     return {
-        "kind": "more than planned" if one.outcome == "exceeded" else "fewer than planned",
+        "kind": _KINDS[one.outcome],
         "region": plan.target,
         "other_region": plan.source,
         "subscription": plan.subscription,
@@ -93,6 +117,7 @@ def _witness(one: PlanComparison) -> Witness:
         "at_ms": plan.at_ms,
         "planned": plan.redelivered,
         "redelivered": one.redelivered,
+        **skipped,
     }
 
 

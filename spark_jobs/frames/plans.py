@@ -8,6 +8,10 @@ region did not respond, the plan is about everything that the target stored.
 The numbers must be equal if the plan is exact and quiet, no consumer acknowledged in between, and the target region's
 consumers finished what it stored at the time of the plan.
 
+A message is skipped that no client acknowledged, and that the target region counts as acknowledged although it did not
+deliver it. A plan that states the number of skipped messages states at least that of the messages which were
+acknowledged to their producers before, and which the source region had not acknowledged.
+
 A plan is not compared without a later subscribe in its target region, if a client moved the subscription (seek,
 unsubscribe), or if a consumer received messages in the target between the plan and the fail-over: then messages may
 wait in its receiver queue which the region does not count as unacknowledged.
@@ -21,14 +25,16 @@ from typing import Any, Literal
 
 from spark_jobs.engines.frames import DataFrame, F, cached, schema, small_frame
 from spark_jobs.evidence.positions import LEDGER
+from spark_jobs.frames.acknowledgements import open_copies
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
-from spark_jobs.frames.messages import place_number
+from spark_jobs.frames.messages import ORIGIN, place_number
 from spark_jobs.sources.plans import RecordedPlan, topics_of
 
-Outcome = Literal["kept", "exceeded", "missed", "not followed", "moved", "consumed in both"]
-"""`exceeded`: more messages than planned were redelivered. `missed`: fewer, although the numbers must be equal."""
-COMPARED: Collection[Outcome] = ("kept", "exceeded", "missed")
+Outcome = Literal["kept", "exceeded", "missed", "skipped", "not followed", "moved", "consumed in both"]
+"""`exceeded`: more messages than planned were redelivered. `missed`: fewer, although the numbers must be equal.
+`skipped`: more messages than planned were skipped."""
+COMPARED: Collection[Outcome] = ("kept", "exceeded", "missed", "skipped")
 _PLANS = schema(
     "plan int, topic string, subscription string, source string, target string, at_ms double, since_ms double,"
     " until_ms double, mark bigint, reach bigint, upto bigint, ledger bigint"
@@ -59,6 +65,8 @@ class PlanComparison:
     """Number of acknowledgements in the source region between the plan and the fail-over."""
     is_exact: bool = False
     """Whether the numbers had to be equal."""
+    skipped: int = 0
+    """Number of messages that the fail-over skipped."""
 
     @property
     def over_estimate(self) -> int:
@@ -73,9 +81,15 @@ class PlanComparison:
             "to": plan.target,
         }
         planned = {"at_ms": plan.at_ms, "planned": plan.redelivered, "outcome": self.outcome}
+        if plan.skipped is not None:
+            planned["planned_skipped"] = plan.skipped
         if self.outcome not in COMPARED:
             return ends | planned
-        followed = {"redelivered": self.redelivered, "acknowledged_since": self.acknowledged_since}
+        followed = {
+            "redelivered": self.redelivered,
+            "acknowledged_since": self.acknowledged_since,
+            "skipped": self.skipped,
+        }
         return ends | planned | followed | {"predicted_exactly": self.is_exact}
 
 
@@ -153,6 +167,9 @@ class _Counts:
         self._since = _by_plan(unknown)
         self._since_known = _by_plan(_in_ranges(unknown, acknowledged))
         self._finished = {row["plan"] for row in _finished(evidence, followed).collect()}
+        skipped = cached(_skipped(evidence, followed))
+        self._skipped = _by_plan(skipped)
+        self._skipped_known = _by_plan(_in_ranges(skipped, acknowledged))
 
     def compare(self, number: int, failover: Failover) -> PlanComparison:
         plan, row = self._plans[number], self._delivered.get(number)
@@ -170,12 +187,15 @@ class _Counts:
         is_exact = (
             plan.exact and plan.quiet and not since and is_placed and not is_over and number in self._finished
         )
+        skipped = self._skipped.get(number, 0) - self._skipped_known.get(number, 0)
         outcome: Outcome = "kept"
-        if redelivered > plan.redelivered:
+        if plan.skipped is not None and skipped > plan.skipped:
+            outcome = "skipped"
+        elif redelivered > plan.redelivered:
             outcome = "exceeded"
         elif is_exact and redelivered < plan.redelivered:
             outcome = "missed"
-        return PlanComparison(plan, outcome, redelivered, since, is_exact)
+        return PlanComparison(plan, outcome, redelivered, since, is_exact, skipped)
 
 
 def _delivered(evidence: Evidence, plans: DataFrame) -> DataFrame:
@@ -304,6 +324,38 @@ def _acknowledged_beyond(evidence: Evidence, plans: DataFrame) -> DataFrame:
     return single.select(*columns).union(up_to.select(*columns)).distinct()
 
 
+def _skipped(evidence: Evidence, plans: DataFrame) -> DataFrame:
+    """Return one row per plan and message beyond the mark-delete position of the source region (`at`) that no client
+    acknowledged, that was acknowledged to its producer before the plan, and that the target region counts as
+    acknowledged and did not deliver."""
+    delivered = F.exists("first_deliveries", lambda first: first["region"] == F.col("region"))
+    open_ = open_copies(evidence.subscription_messages).where(F.col("home") == "")
+    subscribed = ["subscription", *ORIGIN]
+    in_target = (
+        open_.where(~F.coalesce(delivered, F.lit(False)))
+        .select(*subscribed, F.col("region").alias("target"), F.col("at").alias("there"))
+        .join(_counted(evidence).hint("broadcast"), ["topic", "subscription", "target"])
+        .where((F.col("there") >= F.col("first")) & (F.col("there") <= F.col("last")))
+        .select(*subscribed, "target")
+        .distinct()
+    )
+    return (
+        open_.select(*subscribed, F.col("region").alias("source"), "at", "acked_ms")
+        .join(plans.hint("broadcast"), ["topic", "subscription", "source"])
+        .where((F.col("at") > F.col("mark")) & (F.col("acked_ms") <= F.col("at_ms")))
+        .join(in_target, [*subscribed, "target"])
+        .select("plan", *subscribed, "at", "mark", "reach")
+        .distinct()
+    )
+
+
+def _counted(evidence: Evidence) -> DataFrame:
+    """Return the ranges of entries that cursors of the target region (`target`) count as acknowledged at the end."""
+    return evidence.claims.cursors.select(
+        "topic", "subscription", F.col("region").alias("target"), "first", "last"
+    )
+
+
 def _in_ranges(frame: DataFrame, ranges: DataFrame) -> DataFrame:
     """Return the rows beyond mark-delete whose position `at` is in a range of their plan. The ranges of a plan are
     disjoint, so a row is found at most once."""
@@ -321,8 +373,5 @@ def _finished(evidence: Evidence, plans: DataFrame) -> DataFrame:
     """Return the plans whose target region counts everything as acknowledged at the end that it stored at the time of
     the plan."""
     place = ["topic", "subscription", "target"]
-    ranges = evidence.claims.cursors.select(
-        "topic", "subscription", F.col("region").alias("target"), "first", "last"
-    )
     contains = (F.col("first") <= F.col("ledger")) & (F.col("last") >= F.col("upto"))
-    return ranges.join(plans, place).where(contains).select("plan").distinct()
+    return _counted(evidence).join(plans, place).where(contains).select("plan").distinct()

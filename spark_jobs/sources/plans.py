@@ -23,6 +23,9 @@ class RecordedPlan:
     at_ms: float
     """Time after its computation."""
     redelivered: int
+    skipped: int | None
+    """Messages that the source region had not acknowledged and that the target region would never deliver; None: not
+    stated."""
     exact: bool
     quiet: bool
     mark_delete: int | None
@@ -54,6 +57,7 @@ def _plan_of(fact: Mapping[str, Any], plan: Mapping[str, Any]) -> RecordedPlan:
         target=fact["other_region"],
         at_ms=fact["at_ms"],
         redelivered=plan["redelivered_messages"],
+        skipped=plan.get("skipped_messages"),
         exact=plan["exact"],
         quiet=plan["quiet"],
         mark_delete=mark_delete,

@@ -283,6 +283,60 @@ def test_a_failover_ends_when_the_subscription_continues_elsewhere(engine: Query
     assert (found.outcome, found.redelivered) == ("kept", 2)
 
 
+IN_B = in_b([4, 5, 6, 7])
+"""b delivers 4 to 7; 8 and 9 are received by no consumer, and acknowledged by none."""
+
+
+@pytest.mark.parametrize(("stated", "outcome"), [(0, "skipped"), (1, "skipped"), (2, "kept"), (None, "kept")])
+def test_a_fail_over_skips_at_most_the_planned_number(
+    engine: QueryEngine, stated: int | None, outcome: str
+) -> None:
+    """b counts 8 and 9 as acknowledged."""
+    known = {} if stated is None else {"skipped_messages": stated}
+    found = compared(IN_A, planned(2, **known, **state(5)), MOVED, IN_B)
+    assert (found.outcome, found.skipped) == (outcome, 2)
+    result = verdict(found)
+    assert result.verdict == ("invalid" if outcome == "skipped" else "valid")
+    if outcome == "skipped":
+        assert f"the plan stated {stated} skipped messages, and b skipped 2" in result.sentence
+        assert result.witness[0]["kind"] == "more skipped than planned"
+        assert (result.witness[0]["planned_skipped"], result.witness[0]["skipped"]) == (stated, 2)
+
+
+@pytest.mark.parametrize(
+    ("events", "cursors"),
+    [
+        pytest.param([MOVED, IN_B], [counts(0, 8)], id="not counted by the target"),
+        pytest.param([MOVED, IN_B, [received(n, "b", 120, 1 + n) for n in (8, 9)]], None, id="delivered"),
+        pytest.param(
+            [MOVED, IN_B, subscribed("a", 150), consumed("a", [8, 9], 151)], None, id="acknowledged"
+        ),
+    ],
+)
+def test_a_message_is_not_skipped_that_is_delivered_or_open_or_acknowledged(
+    engine: QueryEngine, events: Events, cursors: Sequence[Row] | None
+) -> None:
+    (found,) = all_compared([IN_A, planned(2, skipped_messages=0, **state(5)), *events], cursors=cursors)
+    assert (found.outcome, found.skipped) == ("kept", 0)
+    assert "Skipped: 0 planned, 0 found." in verdict(found).sentence
+
+
+def test_messages_that_the_source_had_acknowledged_are_not_skipped(engine: QueryEngine) -> None:
+    """Its cursor is wrong, which is the fault of INV-18: no consumer acknowledged 8 and 9."""
+    found = compared(IN_A, planned(2, skipped_messages=0, **state(5, [8, 9])), MOVED, IN_B)
+    assert (found.outcome, found.skipped) == ("kept", 0)
+
+
+@pytest.mark.parametrize(("at_ms", "skipped"), [(5.0, 0), (12.0, 2)])
+def test_a_plan_states_nothing_of_messages_that_are_published_later(
+    engine: QueryEngine, at_ms: float, skipped: int
+) -> None:
+    """Producers receive their acknowledgements at 11."""
+    stated = planned(0, at_ms=at_ms, skipped_messages=0, **state(-1))
+    found = compared(stated, subscribed("b", 20), in_b(range(8), 21))
+    assert found.skipped == skipped
+
+
 def test_without_plans_nothing_is_computed(engine: QueryEngine) -> None:
     assert compare_plans(None, ()) == ()  # type: ignore[arg-type]
     assert verdict().verdict == "not applicable"

@@ -65,6 +65,25 @@ def with_plan(**changed: object) -> Callable[[SampleRun], None]:
     return damage
 
 
+def skips(messages: int, stated: int) -> Callable[[SampleRun], None]:
+    """Remove the acknowledgements of the last messages, and their deliveries in us-west. The plan states that us-east
+    acknowledged all others, and `stated` skipped messages."""
+    entries = range(2 * MESSAGES - messages, 2 * MESSAGES)
+    of_west = {f"{place(WEST, entry)}:-1" for entry in entries}
+    anywhere = of_west | {f"{place(EAST, entry)}:-1" for entry in entries}
+
+    def is_removed(event: tuple[str, float, str, str, dict[str, object]]) -> bool:
+        removed = {"acknowledge": anywhere, "receive": of_west}.get(event[2], set())
+        return event[4].get("message_id") in removed
+
+    def damage(run: SampleRun) -> None:
+        state = {"source_mark_delete": str(place(EAST, entries.start - 1))}
+        with_plan(redelivered_messages=4 - messages, skipped_messages=stated, **state)(run)
+        run.events = [event for event in run.events if not is_removed(event)]
+
+    return damage
+
+
 CURSORS = [
     invalid(
         "INV-18",
@@ -190,6 +209,24 @@ PLANS = [
         "more than planned",
         "billing from us-east to us-west: the plan stated at most 3, and 4 messages were redelivered",
         with_plan(redelivered_messages=3, exact=False, source_mark_delete=None),
+        run=planned,
+    ),
+    invalid(
+        "INV-125",
+        "a fail-over that skips a message although its plan stated none",
+        "more skipped than planned",
+        "billing from us-east to us-west: the plan stated 0 skipped messages, and us-west skipped 1",
+        skips(1, stated=0),
+        finished_in_west,
+        run=planned,
+    ),
+    invalid(
+        "INV-125",
+        "a plan that states fewer skipped messages than follow",
+        "more skipped than planned",
+        "billing from us-east to us-west: the plan stated 1 skipped messages, and us-west skipped 3",
+        skips(3, stated=1),
+        finished_in_west,
         run=planned,
     ),
     incomplete(
