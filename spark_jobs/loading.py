@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from spark_jobs.engines.frames import BoundThreads, DataFrame, F, cached, read, small_frame
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, gather
 from spark_jobs.frames.history import events_of, read_history, renumbered
-from spark_jobs.frames.messages import stored_messages
+from spark_jobs.frames.messages import stored_messages, topic_in_history
 from spark_jobs.frames.metadata import SharedMetadata, read_metadata
 from spark_jobs.frames.quiescence import RunEnd
 from spark_jobs.frames.stored_values import (
@@ -133,17 +133,14 @@ def _load_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, LogSummary]]:
 def normalise(run: LoadedRun) -> NormalisedRun:
     """Decode markers, stored values and journals, and join the logs with the history."""
     history, transactional = run.history, run.is_transactional
-    markers = run.rows.where(F.col("marker").isNotNull()).select(
-        *("region", "topic", "origin_region", "ledger_id", "entry_id"),
-        *("source_ledger", "source_entry", "publish_time_ms", "marker"),
-    )
-    claims, claim_damages = read_position_claims(
-        [row.asDict() for row in markers.collect()],
-        read_cursors(run.stored, newest_entries(run.rows, run.ends)),
-        history.topics,
-    )
     keys = read_keys(run.journals, is_known=run.keys + history.with_keys > 0)
     log_topics = {topic for log in run.logs.values() for topic in log.topics}
+    has_claims = any(log.claims for log in run.logs.values())
+    claims = read_position_claims(
+        cached(run.rows.where(F.col("claim").isNotNull())) if has_claims else None,
+        topic_in_history(log_topics, history.topics),
+        read_cursors(run.stored, newest_entries(run.rows, run.ends)),
+    )
     messages = stored_messages(run.rows, log_topics, history.topics, transactional=transactional)
     lines = events_of(run.lines)
     is_owned = run.grants + history.with_epochs > 0
@@ -161,7 +158,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         _end_of(run),
         transactional=transactional,
     )
-    value_damages = [*run.value_damages, *claim_damages]
+    value_damages = [*run.value_damages, *_marker_damages(run)]
     return NormalisedRun(
         evidence,
         lines,
@@ -169,6 +166,11 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         [*run.damages, *value_damages, *run.journal_damages],
         frozenset(one.region for one in (*run.folder.damages, *value_damages) if one.region),
     )
+
+
+def _marker_damages(run: LoadedRun) -> list[EvidenceDamage]:
+    logs = sorted(run.logs.items())
+    return [EvidenceDamage(text, region) for region, log in logs for text in log.marker_damages]
 
 
 def _end_of(run: LoadedRun) -> RunEnd:

@@ -72,24 +72,28 @@ def each_copy(messages: DataFrame) -> DataFrame:
     return each.withColumn("at", place_number(F.col("copy.ledger_id"), F.col("copy.entry_id")))
 
 
+def topic_in_history(log_topics: Collection[str], history_topics: Collection[str]) -> Column:
+    """Return the name in the history of the stored `topic`; system topics keep theirs."""
+    names = {topic: history_topic(topic, history_topics) for topic in sorted(log_topics)}
+    renamed = {topic: name for topic, name in names.items() if name not in (None, topic)}
+    if not renamed:
+        return F.col("topic")
+    pairs = [F.lit(text) for pair in renamed.items() for text in pair]
+    return F.coalesce(F.create_map(*pairs)[F.col("topic")], F.col("topic"))
+
+
 def stored_messages(
     rows: DataFrame, log_topics: Collection[str], history_topics: Collection[str], *, transactional: bool
 ) -> DataFrame:
     """Return rows of `region_log` without markers, damages and system topics. `log_topic` is the stored topic, `topic`
     its name in the history; `fate`: see `transactions`. `transactional`: whether any row belongs to a transaction."""
-    names = {topic: history_topic(topic, history_topics) for topic in sorted(log_topics)}
-    system = [topic for topic, name in names.items() if name is None]
-    renamed = {topic: name for topic, name in names.items() if name not in (None, topic)}
-    topic = F.col("topic")
-    if renamed:
-        pairs = [F.lit(text) for pair in renamed.items() for text in pair]
-        topic = F.coalesce(F.create_map(*pairs)[topic], topic)
+    system = [topic for topic in sorted(log_topics) if history_topic(topic, history_topics) is None]
     read = rows.where(F.col("damage").isNull())
     messages = with_fates(read, transactional=transactional).where(F.col("marker_type").isNull())
     return (messages.where(~F.col("topic").isin(system)) if system else messages).select(
         "region",
         F.col("topic").alias("log_topic"),
-        topic.alias("topic"),
+        topic_in_history(log_topics, history_topics).alias("topic"),
         "origin_region",
         F.col("producer_name").alias("producer"),
         "sequence_id",

@@ -7,18 +7,13 @@ everything up to a position. A cursor counts everything up to its mark-delete, a
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from spark_jobs.engines.frames import DataFrame, F, cached, schema, small_frame
-from spark_jobs.evidence.positions import is_place, place_number
-from spark_jobs.frames.messages import place_number as place_column
+from spark_jobs.engines.frames import Column, DataFrame, F, cached, schema, small_frame
+from spark_jobs.frames.messages import place_number
 from spark_jobs.sources.coordinator_journals import JOURNAL_SCHEMA
-from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.region_values import GRANT, POSITION, RANGE
-from spark_jobs.sources.run_folder import EvidenceDamage
 
 SNAPSHOT_SCHEMA = schema(
     "topic string, region string, position string, upto bigint, other_region string, other_upto bigint,"
@@ -95,55 +90,69 @@ class KeyEvidence:
 
 
 def read_position_claims(
-    markers: Iterable[Mapping[str, Any]],
-    cursors: tuple[DataFrame, DataFrame] | None,
-    history_topics: Collection[str],
-) -> tuple[PositionClaims, list[EvidenceDamage]]:
-    """Build the frames from rows of `region_log` with a `marker`. `cursors`: result of `read_cursors`; None: no
-    cursors."""
-    damages: list[EvidenceDamage] = []
-    markers = list(markers)
-    arrived = {
-        (row["region"], row["topic"], row["origin_region"], row["source_ledger"], row["source_entry"])
-        for row in markers
-        if row["origin_region"] != row["region"]
-    }
-    snapshots: list[Sequence[Any]] = []
-    updates: list[Sequence[Any]] = []
-    for row in markers:
-        marker, region = json.loads(row["marker"]), row["region"]
-        position = f"{row['ledger_id']}:{row['entry_id']}"
-        if "unreadable" in marker:
-            text = f"the marker at {row['topic']} {position} in {region}: {marker['unreadable']}"
-            damages.append(EvidenceDamage(text, region))
-        if row["origin_region"] != region:
-            continue
-        places = [place for _, place in marker.get("positions", ())] + [marker.get("local", (0, 0))]
-        if wrong := next((place for place in places if not is_place(*place)), None):
-            text = (
-                f"the marker at {row['topic']} {position} in {region} has the position {wrong[0]}:{wrong[1]}"
-            )
-            damages.append(EvidenceDamage(f"{text}, which no log can have", region))
-            continue
-        topic = history_topic(row["topic"], history_topics) or row["topic"]
-        written_ms = float(row["publish_time_ms"])
-        for other, place in marker.get("positions", ()):
-            if "snapshot" in marker:
-                upto = place_number(*marker["local"])
-                snapshots.append((topic, region, position, upto, other, place_number(*place), written_ms))
-            else:
-                copy = (other, row["topic"], region, row["ledger_id"], row["entry_id"])
-                update = (topic, marker["subscription"], region, position, other, place_number(*place))
-                updates.append((*update, written_ms, copy in arrived))
+    markers: DataFrame | None, topic: Column | None = None, cursors: tuple[DataFrame, DataFrame] | None = None
+) -> PositionClaims:
+    """Return the positions in markers and cursors. `markers`: rows of `region_log` with a claim; None: there are
+    none. `topic`: see `topic_in_history`. `cursors`: result of `read_cursors`; None: no cursors."""
     ranges, positions = cursors or (small_frame([], CURSOR_SCHEMA), small_frame([], POSITION_SCHEMA))
-    claims = PositionClaims(
-        small_frame(snapshots, SNAPSHOT_SCHEMA),
-        small_frame(updates, UPDATE_SCHEMA),
-        ranges,
-        positions,
-        has_markers=bool(snapshots or updates),
+    if markers is None:
+        snapshots, updates = small_frame([], SNAPSHOT_SCHEMA), small_frame([], UPDATE_SCHEMA)
+    else:
+        claimed = _own_claims(markers, F.col("topic") if topic is None else topic)
+        snapshots, updates = cached(_snapshots(claimed)), cached(_updates(claimed, markers))
+    return PositionClaims(snapshots, updates, ranges, positions, has_markers=markers is not None)
+
+
+def _own_claims(markers: DataFrame, topic: Column) -> DataFrame:
+    """Return one row per position in a readable marker of its own region."""
+    own = (F.col("origin_region") == F.col("region")) & F.col("claim.problem").isNull()
+    return (
+        markers.where(own)
+        .select(
+            F.col("topic").alias("log_topic"),
+            topic.alias("topic"),
+            *("region", "ledger_id", "entry_id"),
+            F.concat_ws(":", "ledger_id", "entry_id").alias("position"),
+            F.col("publish_time_ms").cast("double").alias("written_ms"),
+            F.col("claim.subscription").alias("subscription"),
+            F.col("claim.upto").alias("upto"),
+            F.explode(F.col("claim.positions")).alias("place"),
+        )
+        .withColumn("other_region", F.col("place.region"))
+        .withColumn("other_upto", F.col("place.at"))
     )
-    return claims, damages
+
+
+def _snapshots(claimed: DataFrame) -> DataFrame:
+    return claimed.where(F.col("upto").isNotNull()).select(*SNAPSHOT_SCHEMA.names)
+
+
+def _updates(claimed: DataFrame, markers: DataFrame) -> DataFrame:
+    """Return the positions of updates. An update has arrived if the other region stores its copy."""
+    copy = ["other_region", "log_topic", "region", "ledger_id", "entry_id"]
+    arrived = (
+        markers.where(F.col("origin_region") != F.col("region"))
+        .select(
+            F.col("region").alias("other_region"),
+            F.col("topic").alias("log_topic"),
+            F.col("origin_region").alias("region"),
+            F.col("source_ledger").alias("ledger_id"),
+            F.col("source_entry").alias("entry_id"),
+            F.lit(True).alias("is_copied"),
+        )
+        .distinct()
+    )
+    updates = claimed.where(F.col("upto").isNull()).join(arrived, copy, "left")
+    return updates.select(
+        "topic",
+        "subscription",
+        F.col("region").alias("source_region"),
+        "position",
+        F.col("other_region").alias("region"),
+        F.col("other_upto").alias("upto"),
+        "written_ms",
+        F.coalesce("is_copied", F.lit(False)).alias("has_arrived"),
+    )
 
 
 def newest_entries(rows: DataFrame, ends: Mapping[tuple[str, str], int]) -> DataFrame:
@@ -170,7 +179,7 @@ def read_cursors(values: DataFrame, newest: DataFrame) -> tuple[DataFrame, DataF
     of_logs = values.where(F.col("subscription").isNotNull()).join(
         cached(newest).hint("broadcast"), ["region", "log_topic"]
     )
-    first, last, end = (place_column(F.col("ledger_id"), F.col(name)) for name in ("first", "last", "end"))
+    first, last, end = (place_number(F.col("ledger_id"), F.col(name)) for name in ("first", "last", "end"))
     cursor = ("topic", "subscription", "region")
     ranges = of_logs.where(F.col("kind") == RANGE).select(
         *cursor, first.alias("first"), last.alias("last"), end.alias("end")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.sources.run_folder import EvidenceDamage
 
 DAMAGES_SHOWN_MAX = 5
@@ -36,6 +36,10 @@ class LogSummary:
     """Number of messages and markers of transactions."""
     origins: tuple[str, ...] = ()
     """Origin regions of its messages."""
+    claims: int = 0
+    """Number of snapshots and updates, unreadable markers included."""
+    marker_damages: tuple[str, ...] = ()
+    """The first DAMAGES_SHOWN_MAX damages of its markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def summarise_logs(rows: DataFrame) -> dict[str, LogSummary]:
         F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX).alias("damages"),
         F.count_if(F.col("transaction").isNotNull()).alias("in_transactions"),
         F.array_sort(F.collect_set(F.when(is_message, F.col("origin_region")))).alias("origins"),
+        F.count_if(F.col("claim").isNotNull()).alias("claims"),
+        F.slice(F.array_sort(F.collect_set(_marker_damage())), 1, DAMAGES_SHOWN_MAX).alias("marker_damages"),
     )
     return {
         row["region"]: LogSummary(
@@ -78,9 +84,19 @@ def summarise_logs(rows: DataFrame) -> dict[str, LogSummary]:
             tuple(row["damages"]),
             row["in_transactions"],
             tuple(row["origins"]),
+            row["claims"],
+            tuple(row["marker_damages"]),
         )
         for row in summed.collect()
     }
+
+
+def _marker_damage() -> Column:
+    """Return the sentence of an unreadable marker; null for other entries."""
+    place = F.concat_ws(":", "ledger_id", "entry_id")
+    where = (F.lit("the marker at "), "topic", F.lit(" "), place, F.lit(" in "), "region", F.lit(": "))
+    problem = F.col("claim.problem")
+    return F.when(problem.isNotNull(), F.concat(*where, problem))
 
 
 def summarise_history(lines: DataFrame) -> HistorySummary:

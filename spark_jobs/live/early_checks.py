@@ -9,14 +9,13 @@ ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spark_jobs.checks import collect_findings, converged, order, phantom_writes, replicated, snapshots_safe
 from spark_jobs.checks.check import CHECKED, Check, Circumstances
 from spark_jobs.checks.finding import FindingGroup, all_of, finding, group_findings
-from spark_jobs.engines.frames import DataFrame, F, release, small_frame
+from spark_jobs.engines.frames import Column, DataFrame, F, release, small_frame
 from spark_jobs.frames.evidence import OUTAGE_SCHEMA, Evidence, missing_copies
 from spark_jobs.frames.messages import position_text
 from spark_jobs.frames.quiescence import Quiescence
@@ -59,10 +58,10 @@ class EarlyChecks:
     """Evaluates `LIVE_CHECKS`, with empty frames for evidence that they do not use."""
 
     def __init__(self) -> None:
-        self._markers: list[Sequence[Mapping[str, Any]]] = []
-        """Markers of the latest steps."""
+        self._markers: list[DataFrame | None] = []
+        """Markers of the latest steps; None: a step has none."""
         self._nothing = small_frame([], OUTAGE_SCHEMA)
-        self._claims, _ = read_position_claims([], None, ())
+        self._claims = read_position_claims(None)
         self._ownership = read_ownership(self._nothing, self._nothing, is_known=False)
         self._keys = read_keys(None, is_known=False)
 
@@ -70,13 +69,15 @@ class EarlyChecks:
         self,
         joined: JoinedWindow,
         trimmed: DataFrame,
-        markers: Sequence[Mapping[str, Any]],
-        history_topics: Collection[str],
+        markers: DataFrame | None,
+        topic: Column,
     ) -> Mapping[str, Sequence[FindingGroup]]:
-        """Return the final findings of a step, by the name of their check. `markers`: new rows with a marker."""
+        """Return the final findings of a step, by the name of their check. `markers`: new rows with a claim, cached;
+        None: there are none. `topic`: see `topic_in_history`."""
+        release(*filter(None, self._markers[: 1 - MARKER_STEPS]))
         self._markers = [*self._markers[1 - MARKER_STEPS :], markers]
-        recent = [marker for of_step in self._markers for marker in of_step]
-        claims = read_position_claims(recent, None, history_topics)[0] if recent else self._claims
+        recent = [of_step for of_step in self._markers if of_step is not None]
+        claims = read_position_claims(all_of(recent), topic) if recent else self._claims
         evidence = self._evidence(joined, trimmed, claims)
         findings = self._find(evidence, joined)
         if recent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from spark_jobs.checks.check import circumstances_of
 from spark_jobs.engines.frames import Column, DataFrame, F, cached, fields_of, release, small_frame
 from spark_jobs.frames.history import events_of, operations
+from spark_jobs.frames.messages import topic_in_history
 from spark_jobs.frames.summary import HistorySummary, summarise_history, summarise_logs
 from spark_jobs.live.early_checks import EarlyChecks, invalid_results
 from spark_jobs.live.progress import FollowedLink, LiveViolation, RunProgress
@@ -25,7 +26,7 @@ LOG_LOST = ("lose", "power_loss")
 Link = tuple[str, str]
 MARKER_COLUMNS = (
     *("region", "topic", "origin_region", "ledger_id", "entry_id"),
-    *("source_ledger", "source_entry", "publish_time_ms", "marker"),
+    *("source_ledger", "source_entry", "publish_time_ms", "claim"),
 )
 _NO_MESSAGES = {"acknowledged": 0, "stored": 0, "oldest_ms": None, "complete": 0, "left": 0, "left_ms": None}
 
@@ -116,6 +117,8 @@ class RunFollower:
         self._read_at = clock()
         """Time of `clock` when the newest line was read."""
         self._open = self._left = 0
+        self._log_topics: set[str] = set()
+        """Topics in the logs."""
 
     def step(self, grown: DataFrame | None) -> None:
         """Add rows in `growing.GROWN_SCHEMA`; None: logs and histories have no new rows."""
@@ -128,7 +131,8 @@ class RunFollower:
         entries, lines = cached(entries_of(grown)), cached(lines_of(grown))
         logs, events = summarise_logs(entries), events_of(lines)
         self._add_lines(summarise_history(lines), events)
-        with_markers = any(log.markers for log in logs.values())
+        self._log_topics |= {topic for log in logs.values() for topic in log.topics}
+        claims = cached(_claims(entries)) if any(log.claims for log in logs.values()) else None
         for region, log in logs.items():
             self._totals.stored[region] = self._totals.stored.get(region, 0) + log.messages
         joined = self._window.add(
@@ -140,7 +144,7 @@ class RunFollower:
             self._unchecked,
             self._checked_regions(folder),
         )
-        self._check_messages(folder, joined, _markers(entries) if with_markers else [])
+        self._check_messages(folder, joined, claims)
         size = self._window.leave_old(joined, self._totals.end_ms)
         self._open, self._left = size.open, self._left + size.left
         self._measure_links(folder, joined, size.is_left)
@@ -205,12 +209,11 @@ class RunFollower:
         lost = {fact["region"] for fact in self._totals.facts if fact["op"] in LOG_LOST}
         return set(folder.regions) - lost
 
-    def _check_messages(
-        self, folder: RunFolder, joined: JoinedWindow, markers: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def _check_messages(self, folder: RunFolder, joined: JoinedWindow, markers: DataFrame | None) -> None:
         trims = any(folder.trims(topic) for topic in self._totals.topics)
         trimmed = read_trimmed(folder, self._totals.topics)[0] if trims else self._untrimmed
-        findings = self._checks.find_violations(joined, trimmed, markers, self._totals.topics)
+        topic = topic_in_history(self._log_topics, self._totals.topics)
+        findings = self._checks.find_violations(joined, trimmed, markers, topic)
         if trims:
             release(trimmed)
         if not findings:
@@ -253,10 +256,9 @@ class RunFollower:
         return FollowedLink(*link, acknowledged, stored, lag_s, highest)
 
 
-def _markers(entries: DataFrame) -> list[dict[str, Any]]:
+def _claims(entries: DataFrame) -> DataFrame:
     """Return the rows of snapshots and updates, as `read_position_claims` requires them."""
-    rows = entries.where(F.col("marker").isNotNull()).select(*MARKER_COLUMNS)
-    return [row.asDict() for row in rows.collect()]
+    return entries.where(F.col("claim").isNotNull()).select(*MARKER_COLUMNS)
 
 
 def _seconds(milliseconds: float) -> float:

@@ -7,7 +7,6 @@ parsed by `wire.message_metadata`. A test compares both paths on every kind of e
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -18,10 +17,8 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from emulator.errors import ProtocolError, StorageError
-from emulator.model import markers
 from emulator.run.history_events import transaction_text
 from emulator.storage.group import ENTRY_OVERHEAD_BYTES, entry_lengths
-from emulator.wire.markers import decode_marker
 from emulator.wire.message_metadata import EntryDetails, EntryInfo, read_entry
 from emulator.wire.payloads import decompress, split_batch
 from spark_jobs.engines.frames import record_batch, schema
@@ -34,6 +31,7 @@ from spark_jobs.sources.entry_digests import (
     metadata_digests,
     signed,
 )
+from spark_jobs.sources.marker_claims import CLAIM, read_marker
 from spark_jobs.sources.plain_entries import NO_BATCH, VARINT, EntryKind, PlainEntries, varint
 
 ROW_SCHEMA = schema(
@@ -42,12 +40,12 @@ ROW_SCHEMA = schema(
     " marker_type int, replicate_to array<string>, source_ledger bigint, source_entry bigint, payload_bytes int,"
     " payload_digest bigint, attributes_digest bigint, bytes_digest bigint, is_sound boolean, marker string,"
     " transaction string"
-)
+).append(pa.field("claim", CLAIM))
 """`damage` is null except in rows for unreadable data; those set only `region` besides. `batch_index` is -1 outside
 batches, as in message ids. `source_ledger`, `source_entry`: the position in the origin's log that the entry contains.
 The digest of a payload is null if only an encrypted or unreadable form is stored, or one chunk of several. `is_sound`:
 the entry matches its checksum, or has none. `marker`: the content of a snapshot or an update as JSON, or why a marker
-is unreadable.
+is unreadable; `claim`: the same as a struct (`marker_claims.CLAIM`).
 `transaction`: `most,least` of the transaction that a message belongs to, or that a marker ends."""
 
 _SINGLE = re.compile(rb"\x18" + VARINT + rb"(?:\x40" + VARINT + rb")?")
@@ -124,7 +122,8 @@ class EntryColumns:
         if info.is_chunk and info.chunk_id != info.num_chunks - 1:
             return  # a message has the position of its last chunk
         payload = data[info.payload_offset :]
-        marker = _marker_text(data, info, is_sound=is_sound) if info.marker_type is not None else None
+        is_marker = info.marker_type is not None
+        text, claim = read_marker(data, info, is_sound=is_sound) if is_marker else (None, None)
         at_ms = signed(info.publish_time_ms)
         source = info.source_position or (None, None)
         for batch_index, sequence_id, size, stored, opened, attributes in _messages(
@@ -136,7 +135,7 @@ class EntryColumns:
             self._rows.append(
                 (
                     *(self._region, None, topic, ledger_id, entry_id),
-                    *(*identity, *kind[1:5], *source, *content, marker, kind.transaction),
+                    *(*identity, *kind[1:5], *source, *content, text, kind.transaction, claim),
                 )
             )
 
@@ -210,21 +209,3 @@ def _metadata_start(data: bytes) -> tuple[int, bool]:
     if data[at : at + 2] != b"\x0e\x01":
         return at + 4, True
     return at + 10, int.from_bytes(data[at + 2 : at + 6], "big") == crc32c(data[at + 6 :])
-
-
-def _marker_text(data: bytes, info: EntryInfo, *, is_sound: bool) -> str | None:
-    """Return a snapshot, an update, or the problem of an unreadable marker as JSON; None for other markers."""
-    if not is_sound:
-        return json.dumps({"unreadable": "its checksum does not match its bytes"})
-    try:
-        marker = decode_marker(data, info)
-    except ProtocolError as problem:
-        return json.dumps({"unreadable": str(problem)})
-    match marker:
-        case markers.Snapshot(snapshot_id, local, positions):
-            content: dict[str, Any] = {"snapshot": snapshot_id, "local": local, "positions": positions}
-        case markers.SubscriptionUpdate(subscription, positions):
-            content = {"subscription": subscription, "positions": positions}
-        case _:
-            return None
-    return json.dumps(content)

@@ -14,7 +14,7 @@ Executors read the Parquet files; each file that is missing or damaged becomes a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,8 @@ class ExportedRows:
     schema: pa.Schema
     renamed: Mapping[str, str]
     """Column of `schema` -> its name in the files, if that differs."""
+    completed: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    """Computes the columns that the files do not have."""
 
     def parts(self) -> Sequence[ExportedFile]:
         return self.files
@@ -144,7 +146,8 @@ class ExportedRows:
     def read(self, part: ExportedFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file; a damaged file becomes a row with its `damage`."""
         try:
-            yield from read_file(self.folder, part, self.schema, self.renamed)
+            for batch in read_file(self.folder, part, self.schema, self.renamed):
+                yield batch if self.completed is None else self.completed(batch)
         except FileDamaged as damage:
             values = {"damage": str(damage), **({part.column: part.value} if part.column == "region" else {})}
             arrays = [pa.array([values.get(field.name)], field.type) for field in self.schema]

@@ -20,6 +20,7 @@ from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, 
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.sources.export_folder import EXPORT_BACKEND, ExportedRows
 from spark_jobs.sources.history_files import history_topic
+from spark_jobs.sources.marker_claims import with_claims
 from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
 
 MESSAGES = "persistent://"
@@ -100,7 +101,7 @@ def read_region_logs(folder: RunFolder) -> DataFrame:
     """Return all rows of all regions of a run."""
     if folder.export is not None:
         files = folder.export.of("messages", "markers")
-        return read(ExportedRows(folder.path, files, ROW_SCHEMA, {"producer_name": "producer"}))
+        return read(ExportedRows(folder.path, files, ROW_SCHEMA, {"producer_name": "producer"}, with_claims))
     return read(RegionLogs(folder.logs))
 
 

@@ -79,7 +79,7 @@ def stored(
             marker_type,
         ),
         *(list(replicate_to) if replicate_to else None, source_ledger, source_entry, 1),
-        *(digest, attributes, hash((digest, attributes)), is_sound, None, transaction),
+        *(digest, attributes, hash((digest, attributes)), is_sound, None, transaction, None),
     )
 
 
@@ -207,7 +207,7 @@ def evidence_from(
     lines = [one for item in events for one in (item if isinstance(item, list) else [item])]
     rows = list(rows)
     published_topics = {one.topic for one in lines if one.topic and one.op == "publish"}
-    transactional = any(one.transaction for one in lines) or any(row[-1] for row in rows)
+    transactional = any(one.transaction for one in lines) or any(row[-2] for row in rows)
     return gather(
         stored_messages(
             small_frame(rows, ROW_SCHEMA),

@@ -161,6 +161,7 @@ def test_a_plain_message() -> None:
         "is_sound": True,
         "marker": None,
         "transaction": None,
+        "claim": None,
     }
 
 
