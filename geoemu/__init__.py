@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
-    from emulator.model.failover_plans import FailoverPlan, Translation
+    from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
     from emulator.recording import recorded
     from emulator.run.service_contract import Contract
     from geoemu.run import Geo, attach, up
@@ -37,6 +37,7 @@ __all__ = [
     "Finding",
     "Geo",
     "GeoemuError",
+    "PartitionedPlan",
     "RuntimeFailure",
     "SimulatedRun",
     "Translation",
@@ -54,6 +55,7 @@ _MODULES = {
     "Finding": "geoemu.verdict",
     "Geo": "geoemu.run",
     "GeoemuError": "emulator.errors",
+    "PartitionedPlan": "emulator.model.failover_plans",
     "RuntimeFailure": "emulator.errors",
     "SimulatedRun": "geoemu.simulated",
     "Translation": "emulator.model.failover_plans",

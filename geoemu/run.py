@@ -156,8 +156,9 @@ class Geo(Waits):
         """Return what happens if the consumers of a subscription leave region `from_` now and continue in region `to`,
         and record it: the verdict compares the plan with what follows.
 
-        `topic`: a topic, or one partition of a topic. Raises RuntimeFailure if `to` does not respond or a name is
-        unknown. If `from_` does not respond, the plan is an upper bound.
+        `topic`: a topic, or one partition of a topic. The plan of a partitioned topic is a PartitionedPlan: the sums,
+        and the plans of its `partitions`. Raises RuntimeFailure if `to` does not respond or a name is unknown. If
+        `from_` does not respond, the plan is an upper bound.
         """
         plan = self._background.run(plan_in_run(self._runtime, topic, subscription, from_, to))
         with closing(operator_history(self._runtime)) as history:

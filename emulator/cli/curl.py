@@ -38,6 +38,13 @@ def as_curl(admin_url: str, request: CurlRequest) -> str:
     return shlex.join([*words, f"{admin_url}{request.target}"])
 
 
+def piped(first: str, second: str) -> str:
+    """Return a command that sends the response to GET `first` as the body of a POST to `second`."""
+    post = ["--request", "POST", "--header", "content-type: application/json", "--data", "@-"]
+    command = shlex.join(["curl", "--silent", "--show-error", *post, second])
+    return f"{as_curl(first, CurlRequest('GET', ''))} | {command}"
+
+
 async def as_curls(run: Runtime, request: CurlRequest, regions: Iterable[str] | None = None) -> list[str]:
     """Return a line for each of these regions; None: all regions of the run. Raises ConfigurationError for an unknown
     region."""

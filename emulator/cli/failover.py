@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from emulator.cli.application import app, open_run_of
-from emulator.cli.options import AsJson, RunDir, complete_region
+from emulator.cli.curl import piped
+from emulator.cli.options import AsCurl, AsJson, RunDir, complete_region
 from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
 
 COLUMNS = 80
@@ -60,26 +61,30 @@ def failover_plan(
     source: Source,
     target: Target,
     as_json: AsJson = False,
+    as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
     """Show what happens if the consumers of a subscription continue in another region now: messages that
     are redelivered, skipped or missing there, and what to wait for."""
     from emulator.runtimes.opening import operator_history
-    from emulator.scenarios.failover_plans import plan_topic_in_run, record_plan
+    from emulator.scenarios.failover_plans import plan_in_run, plan_requests, record_plan
 
     run = open_run_of(run_dir)
-    plan = asyncio.run(plan_topic_in_run(run, topic, subscription, source, target))
+    if as_curl:
+        for requests in asyncio.run(plan_requests(run, topic, subscription, source, target)):
+            print(piped(*requests))
+        return
+    plan = asyncio.run(plan_in_run(run, topic, subscription, source, target))
     with closing(operator_history(run)) as history:
-        for one in plan.partitions if isinstance(plan, PartitionedPlan) else (plan,):
-            record_plan(history, one)
+        record_plan(history, plan)
     print(json.dumps(plan.to_json(), indent=1) if as_json else plan_as_text(plan))
 
 
-def plan_as_text(plan: FailoverPlan | PartitionedPlan) -> str:
+def plan_as_text(plan: FailoverPlan) -> str:
     """Return a plan in lines of at most 80 columns. Of a partitioned topic: the sums, and a line for each partition."""
-    if isinstance(plan, FailoverPlan):
+    if not isinstance(plan, PartitionedPlan):
         return _plan_as_text(plan)
-    whole = _plan_as_text(plan.whole, has_position=False)
+    whole = _plan_as_text(plan, has_position=False)
     rows = (
         line
         for number, one in enumerate(plan.partitions)

@@ -72,56 +72,42 @@ class FailoverPlan:
         return cls(**known)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionedPlan:
-    """The plans of all partitions of a topic, at least one, and their sums."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedPlan(FailoverPlan):
+    """The plans of all partitions of a topic. The inherited fields are their sums or worst values; no positions."""
 
-    topic: str
     partitions: tuple[FailoverPlan, ...]
+    """The plans, at least one, by the index of the partition."""
 
-    @property
-    def redelivered_messages(self) -> int:
-        return sum(one.redelivered_messages for one in self.partitions)
-
-    @property
-    def skipped_messages(self) -> int | None:
-        """None: the number of a partition is unknown."""
-        return _sum(one.skipped_messages for one in self.partitions)
-
-    @property
-    def missing_messages(self) -> int | None:
-        """None: the number of a partition is unknown."""
-        return _sum(one.missing_messages for one in self.partitions)
-
-    @property
-    def whole(self) -> FailoverPlan:
-        """The sums and the worst values of all partitions as one plan, without positions."""
-        parts = self.partitions
+    @classmethod
+    def of(cls, topic: str, parts: tuple[FailoverPlan, ...]) -> PartitionedPlan:
+        """Return the plan of a topic from the plans of its partitions. A sum is None if a number is unknown."""
         ages = [one.oldest_redelivered_age_ms for one in parts if one.oldest_redelivered_age_ms is not None]
         informed = [one.information_age_ms for one in parts if one.information_age_ms is not None]
-        return FailoverPlan(
-            topic=self.topic,
+        return cls(
+            topic=topic,
             subscription=parts[0].subscription,
             source=parts[0].source,
             target=parts[0].target,
-            redelivered_messages=self.redelivered_messages,
+            redelivered_messages=sum(one.redelivered_messages for one in parts),
             exact=all(one.exact for one in parts),
             quiet=all(one.quiet for one in parts),
             begun_at_ms=min(one.begun_at_ms for one in parts),
             complete=all(one.complete for one in parts),
             oldest_redelivered_age_ms=max(ages, default=None),
-            skipped_messages=self.skipped_messages,
+            skipped_messages=_sum(one.skipped_messages for one in parts),
             skipped_because=_distinct(one.skipped_because for one in parts),
-            missing_messages=self.missing_messages,
+            missing_messages=_sum(one.missing_messages for one in parts),
             information_age_ms=max(informed) if len(informed) == len(parts) else None,
             wait_for=_distinct(one.wait_for for one in parts),
             why=_distinct(one.why for one in parts),
             causes=_distinct(one.causes for one in parts),
+            partitions=parts,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of `whole`, and `partitions`: the plans."""
-        return {**self.whole.to_json(), "partitions": [one.to_json() for one in self.partitions]}
+        """Return the inherited fields, and `partitions`: the plans."""
+        return {**FailoverPlan.to_json(self), "partitions": [one.to_json() for one in self.partitions]}
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

@@ -104,9 +104,18 @@ class _PlanQuery:
         words = (topic.tenant, topic.namespace, topic.topic, subscription)
         self._path = "/".join(quote(word, safe="") for word in words)
 
+    def state_path(self, source: str) -> str:
+        """Return the path and query of the request for the delivery state of the target."""
+        return f"/geoemu/v1/delivery-state/{self._path}?source={quote(source, safe='')}"
+
+    @property
+    def plan_path(self) -> str:
+        """The path of the request for the plan of the source, whose body is the delivery state."""
+        return f"/geoemu/v1/failover-plan/{self._path}"
+
     async def state_of(self, target: RegionStatus, source: str) -> dict[str, Any]:
         """Return the delivery state of the target. Raises RuntimeFailure if it returns none."""
-        path = f"/geoemu/v1/delivery-state/{self._path}?source={quote(source, safe='')}"
+        path = self.state_path(source)
         try:
             status, raw = await ask_region(self._call_region, target, "GET", path, None)
         except NoRegionResponse as problem:
@@ -121,9 +130,7 @@ class _PlanQuery:
         """Return the plan that the source makes from the target's state; if it does not respond, the one that the state
         alone gives. `at_ms`: the present time. Raises Refused, RuntimeFailure."""
         try:
-            status, raw = await ask_region(
-                self._call_region, source, "POST", f"/geoemu/v1/failover-plan/{self._path}", state
-            )
+            status, raw = await ask_region(self._call_region, source, "POST", self.plan_path, state)
         except NoRegionResponse as problem:
             if state["last"] is None:
                 raise Refused(
@@ -215,9 +222,12 @@ def reason_in(raw: Any) -> str:
 
 
 def record_plan(history: Writes, plan: FailoverPlan) -> None:
-    """Record a plan in a history, so that the verdict compares it with what follows. A plan without a bound is not
-    recorded: nothing follows from it."""
-    if plan.complete:
+    """Record a plan in a history, or those of all partitions, so that the verdict compares it with what follows. A plan
+    without a bound is not recorded: nothing follows from it."""
+    if isinstance(plan, PartitionedPlan):
+        for one in plan.partitions:
+            record_plan(history, one)
+    elif plan.complete:
         history.write(
             "failover_plan",
             "fact",
@@ -231,10 +241,34 @@ def record_plan(history: Writes, plan: FailoverPlan) -> None:
         )
 
 
+# Of a run, and of partitioned topics.
+
+
 async def plan_in_run(run: Runtime, topic: str, subscription: str, source: str, target: str) -> FailoverPlan:
     """Return the plan of a fail-over in a run. Raises as `plan_failover`."""
-    regions = {region.name: region for region in (await run.status()).regions}
-    return await plan_failover(regions, topic, subscription, source, target)
+    return await plan_topic(await _regions_of(run), topic, subscription, source, target)
+
+
+async def plan_requests(
+    run: Runtime, topic: str, subscription: str, source: str, target: str
+) -> list[tuple[str, str]]:
+    """Return the requests of a plan, for each partition of a partitioned topic: the URL of GET in the target region,
+    and that of POST in the source region, whose body is the response. Raises Refused for an unknown region or a topic
+    that is not persistent, RuntimeFailure for a region that does not run."""
+    regions = await _regions_of(run)
+    names = await _logs(regions, topic, source, target, partial(call_over_http, seconds=PLAN_SECONDS))
+    for one in (regions[source], regions[target]):
+        if one.state != "running":
+            raise RuntimeFailure(f"{one.name} is {one.state}")
+    queries = [_PlanQuery(call_over_http, checked_name(name), subscription) for name in names]
+    return [
+        (regions[target].admin_url + one.state_path(source), regions[source].admin_url + one.plan_path)
+        for one in queries
+    ]
+
+
+async def _regions_of(run: Runtime) -> Mapping[str, RegionStatus]:
+    return {region.name: region for region in (await run.status()).regions}
 
 
 async def plan_topic(
@@ -244,17 +278,23 @@ async def plan_topic(
     source: str,
     target: str,
     call_region: CallRegion | None = None,
-) -> FailoverPlan | PartitionedPlan:
-    """As `plan_failover`, also of a partitioned topic: then of all its partitions."""
-    name, call = checked_name(topic), call_region or partial(call_over_http, seconds=PLAN_SECONDS)
+) -> FailoverPlan:
+    """As `plan_failover`, also of a partitioned topic: then a PartitionedPlan."""
+    call = call_region or partial(call_over_http, seconds=PLAN_SECONDS)
+    names = await _logs(regions, topic, source, target, call)
+    plans = [await plan_failover(regions, one, subscription, source, target, call) for one in names]
+    return plans[0] if names == [topic] else PartitionedPlan.of(str(checked_name(topic)), tuple(plans))
+
+
+async def _logs(
+    regions: Mapping[str, RegionStatus], topic: str, source: str, target: str, call: CallRegion
+) -> list[str]:
+    """Return the names of a topic's partitions; the topic itself if it has none. Raises Refused."""
+    name = checked_name(topic)
     for region in (source, target):
         refuse_unknown("region", region, regions)
     counts = [await _partition_count(call, regions[region], name) for region in (source, target)]
-    if not max(counts):
-        return await plan_failover(regions, topic, subscription, source, target, call)
-    names = logs_of(str(name), max(counts))
-    plans = [await plan_failover(regions, one, subscription, source, target, call) for one in names]
-    return PartitionedPlan(str(name), tuple(plans))
+    return list(logs_of(str(name), max(counts))) if max(counts) else [topic]
 
 
 async def _partition_count(call_region: CallRegion, region: RegionStatus, topic: TopicName) -> int:
@@ -267,11 +307,3 @@ async def _partition_count(call_region: CallRegion, region: RegionStatus, topic:
         return 0
     count = raw.get("partitions") if isinstance(raw, dict) else None
     return count if type(count) is int and count > 0 else 0
-
-
-async def plan_topic_in_run(
-    run: Runtime, topic: str, subscription: str, source: str, target: str
-) -> FailoverPlan | PartitionedPlan:
-    """Return the plan of a fail-over in a run. Raises as `plan_failover`."""
-    regions = {region.name: region for region in (await run.status()).regions}
-    return await plan_topic(regions, topic, subscription, source, target)

@@ -65,7 +65,7 @@ def test_a_plan_states_what_is_a_bound_or_unknown(change: dict[str, object], lin
 
 def test_a_plan_of_partitions_has_sums_and_a_row_for_each() -> None:
     other = replace(PLAN, redelivered_messages=2, exact=False, resume=None, missing_messages=None)
-    lines = plan_as_text(PartitionedPlan(PLAN.topic, (PLAN, other))).splitlines()
+    lines = plan_as_text(PartitionedPlan.of(PLAN.topic, (PLAN, other))).splitlines()
     assert lines[:4] == [
         "billing of orders: us-east -> eu-central",
         "  redelivered  at most 1,240 messages; the oldest was published 12.1 s ago",
@@ -102,5 +102,9 @@ def test_a_translation_is_exact_or_has_bounds() -> None:
 
 def test_json_contains_every_field() -> None:
     assert FailoverPlan.from_json(PLAN.to_json()) == PLAN
+    whole = PartitionedPlan.of(PLAN.topic, (PLAN, PLAN)).to_json()
+    assert whole["redelivered_messages"] == 2 * PLAN.redelivered_messages
+    assert whole["partitions"] == [PLAN.to_json(), PLAN.to_json()]
+    assert whole.keys() == {*PLAN.to_json(), "partitions"}
     found = Translation(PLAN.topic, "5:17", "us-east", "eu-central")
     assert Translation.from_json(found.to_json()) == found

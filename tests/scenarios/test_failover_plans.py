@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Any
 import pytest
 
 from emulator.broker.admin.server import Admin
+from emulator.cli.curl import piped
 from emulator.client import Client, ConsumerType, InitialPosition, Message
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import read_events
-from emulator.runtimes.contract import RegionStatus
-from emulator.scenarios.failover_plans import plan_failover, plan_topic, record_plan
+from emulator.runtimes.contract import RegionStatus, RunStatus
+from emulator.scenarios.failover_plans import plan_failover, plan_requests, plan_topic, record_plan
 from emulator.scenarios.region_queries import call_over_http
 from emulator.scenarios.translations import translate
 from tests.broker.regions import Regions, regions, until
@@ -209,13 +211,64 @@ async def test_the_plan_of_a_partitioned_topic_has_the_sums_of_its_partitions() 
         assert found.to_json()["redelivered_messages"] == 9
         assert len(found.to_json()["partitions"]) == 3
         one = await plan_topic(world.statuses, "parts-partition-1", "s", "us", "eu")
-        assert isinstance(one, FailoverPlan)
+        assert not isinstance(one, PartitionedPlan)
         assert one.redelivered_messages == found.partitions[1].redelivered_messages
         killed = await plan_topic(world.killed("us"), "parts", "s", "us", "eu")
         assert isinstance(killed, PartitionedPlan)
-        assert (killed.skipped_messages, killed.missing_messages, killed.whole.exact) == (None, None, False)
+        assert (killed.skipped_messages, killed.missing_messages, killed.exact) == (None, None, False)
         with pytest.raises(Refused, match="nowhere"):
             await plan_topic(world.statuses, "nowhere", "s", "us", "eu")
+
+
+def test_the_plans_of_all_partitions_are_recorded(tmp_path: Path) -> None:
+    parts = tuple(
+        FailoverPlan(f"{TOPIC}-partition-{number}", "s", "us", "eu", 1, exact=True, quiet=True)
+        for number in range(2)
+    )
+    with contextlib.closing(HistoryWriter(tmp_path / "history.jsonl", "operator")) as history:
+        record_plan(history, PartitionedPlan.of(TOPIC, parts))
+    recorded = [event.topic for event in read_events(tmp_path / "history.jsonl")]
+    assert recorded == [one.topic for one in parts]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.parametrize("partitions", [0, 2])
+async def test_the_printed_command_returns_the_plan(partitions: int) -> None:
+    async with served("us", "eu") as (world, us):
+        if partitions:
+            path = "/admin/v2/persistent/public/default/orders/partitions"
+            assert (await call_over_http(world.statuses["us"], "PUT", path, partitions))[0] == 204
+        consumer = await us.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
+        producer = await us.producer("orders")
+        for _ in range(4):
+            await producer.send(b"x")
+            await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        run: Any = _StatusOnly(world.statuses)
+        requests = await plan_requests(run, "orders", "s", "us", "eu")
+        plans = [FailoverPlan.from_json(json.loads(await _output_of(piped(*one)))) for one in requests]
+        names = [f"{TOPIC}-partition-{number}" for number in range(partitions)] or [TOPIC]
+        assert [one.topic for one in plans] == names
+        assert sum(one.redelivered_messages for one in plans) == 4
+        with pytest.raises(Refused, match="no region"):
+            await plan_requests(run, "orders", "s", "us", "mars")
+        run = _StatusOnly(world.killed("us"))
+        with pytest.raises(RuntimeFailure, match="us is killed"):
+            await plan_requests(run, "orders", "s", "us", "eu")
+
+
+@dataclass
+class _StatusOnly:
+    """A run of which only the status is known."""
+
+    statuses: dict[str, RegionStatus]
+
+    async def status(self) -> RunStatus:
+        return RunStatus(Path(), "test", tuple(self.statuses.values()), ())
+
+
+async def _output_of(command: str) -> bytes:
+    process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
+    return (await asyncio.wait_for(process.communicate(), 30))[0]
 
 
 async def test_claims_that_make_no_sense_get_one_error_and_change_nothing() -> None:
