@@ -43,7 +43,7 @@ def complaints(stderr: str) -> str:
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "await bandwidth chaos check cut dashboard delay diff disk down drop duplicate env explain export "
+        "await bandwidth chaos check cut dashboard delay diff disk doctor down drop duplicate env explain export "
         "failover-plan flap graph half-open heal hold kill latency logs lose pause power-loss profile pulsar-admin "
         "render reorder reset restart resume run seal simulate skew stall start status stop sweep tap translate up "
         "verify"
@@ -83,7 +83,9 @@ def test_every_help_has_an_example(verb: list[str]) -> None:
     result = CliRunner().invoke(app, [*verb, "--help"], prog_name="geoemu")
     assert result.exit_code == 0
     assert "Example: geoemu " in result.stdout
-    assert verb in ([], ["check"], ["diff"], ["render"], ["sweep"]) or "--run-dir" in result.stdout
+    assert (
+        verb in ([], ["check"], ["diff"], ["doctor"], ["render"], ["sweep"]) or "--run-dir" in result.stdout
+    )
 
 
 def test_what_is_not_needed_for_a_verb_is_not_imported() -> None:
