@@ -12,7 +12,7 @@ from emulator.model.values import HEALTHY
 from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import RunStatus
 
-_STYLES = {
+STYLES = {
     "running": "green",
     "starting": "yellow",
     "paused": "magenta",
@@ -107,5 +107,5 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for heading in headings:
         table.add_column(heading, no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
     Console().print(table)

@@ -45,7 +45,7 @@ def test_the_verbs_are_these() -> None:
     expected = (
         "await bandwidth chaos check cut dashboard delay diff disk doctor down drop duplicate env explain export "
         "failover-plan flap graph half-open heal hold kill latency logs lose pause power-loss profile pulsar-admin "
-        "render reorder reset restart resume run seal simulate skew stall start status stop sweep tap translate up "
+        "render reorder reset restart resume run seal simulate skew stall start status stop sweep tap top translate up "
         "verify"
     )
     assert " ".join(VERBS) == expected
