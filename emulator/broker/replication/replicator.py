@@ -74,7 +74,7 @@ class Replicator:
         """Timer that runs in the states OPENING and REFUSED only."""
         self.rate = ReplicationRate(topic, self.pump)
         self._end_of_part = 0
-        """End of the topic's log when the newest part of a backlog was sent."""
+        """End of the topic's log when the stream began, or the newest part of a backlog was sent."""
 
     @property
     def backlog(self) -> int:
@@ -102,6 +102,7 @@ class Replicator:
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
+        self._end_of_part = self.topic.state.replicable_end
         self._stored.opened()
         self.pump()
         self.topic.subscriptions.links_changed()
