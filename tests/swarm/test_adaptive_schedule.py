@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from tests.swarm.generator.kinds import draw
-from tests.swarm.plan import with_settings
-from tests.swarm.runner import run_plan
+from tests.swarm.runner import run_seed
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_faults_violate_nothing(seed: int) -> None:
-    plan = draw("failover", seed)
-    adaptive = with_settings(plan.topology, snapshot_schedule="adaptive")
-    assert run_plan(replace(plan, topology=adaptive)).violation is None
+    assert run_seed("adaptive-snapshots", seed).violation is None

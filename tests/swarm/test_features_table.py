@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.swarm.generator.kinds import KINDS
 from tests.swarm.mutants import BY_NAME
 from tests.swarm.workload import Workload
 from tests.swarm.workloads import CHECKS, NAMED_WORKLOADS, SWARM_WORKLOADS
@@ -48,7 +49,8 @@ def test_every_name_is_one() -> None:
     assert rows()
     assert len({row.feature for row in rows()}) == len(rows()), "a feature has more than one row"
     for row in rows():
-        assert names(row.actors) <= {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)}, row
+        workloads = {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)}
+        assert names(row.actors) <= workloads | KINDS.keys(), row
         assert names(row.judges) <= {check.name for check in CHECKS}, row
         assert names(row.mutants) <= set(BY_NAME), row
 

@@ -11,6 +11,7 @@ from tests.swarm.faults import (
     Reset,
 )
 from tests.swarm.generator.clients import carrying_seconds
+from tests.swarm.generator.small import drill
 from tests.swarm.generator.swarm import swarm
 from tests.swarm.generator.topologies import draw_disk, draw_remote, draw_topology
 from tests.swarm.nemesis import (
@@ -55,6 +56,15 @@ def hold_key(seed: int, random: Random) -> Plan:
     )
     plan = transaction_key.WORKLOAD.draw(random, replace(plan, producers=feeders))
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + carrying_seconds(plan))
+
+
+def with_adaptive_snapshots(seed: int, random: Random) -> Plan:
+    """Draw a plan of another kind, `failover` or `swarm`, with the adaptive schedule of snapshots. Its few messages
+    overdraw the budget of early snapshots."""
+    plan = random.choice((drill, swarm))(seed, random)
+    interval_ms = random.choice((50, 100, 300, 1_000))
+    topology = with_settings(plan.topology, snapshot_schedule="adaptive", snapshot_interval_ms=interval_ms)
+    return replace(plan, kind="adaptive-snapshots", topology=topology)
 
 
 def change_metadata_published_first(seed: int, random: Random) -> Plan:

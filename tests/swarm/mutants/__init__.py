@@ -11,7 +11,15 @@ detects it. `make swarm SEED=n WITHOUT=NAME` runs one seed with a mutant.
 from __future__ import annotations
 
 from emulator.simulation.region import AS_SHIPPED, Overrides
-from tests.swarm.mutants import deduplication, media, positions, publishing, replication, subscriptions
+from tests.swarm.mutants import (
+    adaptive_snapshots,
+    deduplication,
+    media,
+    positions,
+    publishing,
+    replication,
+    subscriptions,
+)
 from tests.swarm.workloads import NAMED_WORKLOADS, SWARM_WORKLOADS
 
 OF_THE_BROKER = (
@@ -21,6 +29,7 @@ OF_THE_BROKER = (
     *replication.FRAME_FAULT_MUTANTS,
     *subscriptions.MUTANTS,
     *positions.MUTANTS,
+    *adaptive_snapshots.MUTANTS,
     *media.MUTANTS,
 )
 
