@@ -86,10 +86,13 @@ class ConnectionPool:
         return self._next_id
 
     async def connection_for(self, topic: str) -> BrokerConnection:
-        """Look the topic up and connect to the broker that serves it. Raises ClientError when one of these fails; if no
-        connection to the service URL could be opened, the next call tries the next one."""
+        """Look the topic up and connect to the broker that serves it, or use the service URL if the response requires
+        that. Raises ClientError when one of these fails; if no connection to the service URL could be opened, the next
+        call tries the next one."""
         connection = await self.service_connection()
         found = await connection.ask(Lookup(self.new_id(), topic), LookupResponse)
+        if found.proxy_through_service_url:
+            return connection
         try:
             addresses = parse_service_url(found.service_url or "")
         except ValueError as problem:

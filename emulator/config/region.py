@@ -207,6 +207,9 @@ class BrokerSettings:
     """Time after a restart or an unload for which a topic is reserved for its exclusive producer, and waiting
     producers keep their order. 0: the first producer that connects becomes the owner."""
     allow_auto_topic_creation: bool = True
+    proxy_through_service_url: bool = False
+    """Whether clients keep using their service URL after a lookup, instead of connecting to the advertised address, as
+    with Pulsar's standalone broker. Needed if clients reach the region through mapped ports that it does not know."""
     transaction_coordinators: int = 4
     """0: transactions are not enabled. Cannot change while there are transaction keys."""
     transaction_timeout_ms_max: int = 86_400_000

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
-from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
+from emulator.client import EARLIEST, Client
+from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
@@ -21,7 +22,11 @@ from emulator.wire.protobuf import decode_command
 
 
 async def looked_up(port: int, host: str = "127.0.0.1") -> str:
-    """Return the lookup response for a client that connected to `port`."""
+    """Return the URL in the lookup response for a client that connected to `port`."""
+    return str((await _lookup_response(port, host)).brokerServiceUrl)
+
+
+async def _lookup_response(port: int, host: str = "127.0.0.1") -> pb.CommandLookupTopicResponse:
     reader, writer = await asyncio.open_connection(host, port)
     connect = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
     connect.connect.client_version = "test"
@@ -36,7 +41,7 @@ async def looked_up(port: int, host: str = "127.0.0.1") -> str:
                 for _, command, _ in frames.feed(await reader.read(65_536)):
                     answer = decode_command(command)
                     if answer.type == pb.BaseCommand.LOOKUP_RESPONSE:
-                        return str(answer.lookupTopicResponse.brokerServiceUrl)
+                        return answer.lookupTopicResponse
     finally:
         writer.close()
 
@@ -58,7 +63,7 @@ async def _looked_up_by_http(port: int, host: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
+async def _region_with_two_ways_in(**settings: bool) -> AsyncIterator[tuple[Region, int]]:
     """Run a region with two addresses; yield it with its HTTP port."""
     config = RegionConfig(
         region="us",
@@ -67,6 +72,7 @@ async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
         advertised_admin_port=18_080,
         internal_host="us",
         log=LogConfig("memory"),
+        settings=BrokerSettings(**settings),  # type: ignore[arg-type]
         namespaces=(NamespaceConfig("public/default", ("us",)),),
     )
     network = SocketNetwork()
@@ -88,6 +94,18 @@ async def test_lookups_return_the_address_for_the_side_of_the_client() -> None:
         inside = int(region.clients.internal_url.rpartition(":")[2])
         assert await looked_up(region.clients.service_port) == "pulsar://127.0.0.1:16650"
         assert await looked_up(inside) == f"pulsar://us:{inside}"
+
+
+async def test_clients_behind_mapped_ports_keep_their_service_url() -> None:
+    """Nothing listens on the advertised port, as where a container's ports are mapped to ports that it does not know.
+    Clients in the region's network reach its internal address directly."""
+    async with _region_with_two_ways_in(proxy_through_service_url=True) as (region, _):
+        outside, inside = region.clients.service_port, int(region.clients.internal_url.rpartition(":")[2])
+        assert (await _lookup_response(outside)).proxy_through_service_url
+        assert not (await _lookup_response(inside)).proxy_through_service_url
+        async with Client(f"pulsar://127.0.0.1:{outside}") as client, asyncio.timeout(5):
+            await (await client.producer("orders")).send(b"paid")
+            assert (await (await client.reader("orders", EARLIEST)).receive()).payload == b"paid"
 
 
 async def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_was_used() -> None:

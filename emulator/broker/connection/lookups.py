@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def lookup(connection: ClientConnection, command: Lookup) -> None:
-    """Send the region's own address, because a region serves all its topics itself."""
+    """Send the region's own address, because a region serves all its topics itself. Clients in the region's network
+    reach that address; others may have to keep their service URL (`proxy_through_service_url`)."""
     if command.listener_name:
         raise ProtocolError(
             ServerError.ServiceNotReady,
@@ -36,7 +37,9 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
         _check_enabled(connection)
     else:
         region.check_topic(command.topic)
-    connection.answer(lookup_connect(command.request_id, region.clients.url_for(connection)).encode())
+    proxied = region.config.settings.proxy_through_service_url and not connection.internal
+    url = region.clients.url_for(connection)
+    connection.answer(lookup_connect(command.request_id, url, proxy_through_service_url=proxied).encode())
 
 
 def _check_enabled(connection: ClientConnection) -> None:

@@ -104,9 +104,13 @@ class LookupResponse(Command):
         return self.response == pb.CommandLookupTopicResponse.Failed
 
 
-def lookup_connect(request_id: int, service_url: str) -> LookupResponse:
-    """Return the response that the broker at `service_url` serves the topic."""
-    return LookupResponse(request_id, pb.CommandLookupTopicResponse.Connect, service_url, True, False)
+def lookup_connect(
+    request_id: int, service_url: str, *, proxy_through_service_url: bool = False
+) -> LookupResponse:
+    """Return the response that the broker at `service_url` serves the topic. `proxy_through_service_url`: the client
+    reaches it through the service URL that it already uses."""
+    connect = pb.CommandLookupTopicResponse.Connect
+    return LookupResponse(request_id, connect, service_url, True, proxy_through_service_url)
 
 
 def lookup_failed(request_id: int, problem: ProtocolError) -> LookupResponse:
