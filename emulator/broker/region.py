@@ -68,7 +68,7 @@ class Region:
         self.resources = RegionResources(config.region, settings.region_tail_bytes)
         self.incarnation = Incarnation(config.region, self.store)
         self.metadata = components.metadata.metadata(environment.configuration, self.spawn)
-        self.policies = Policies(self.metadata, config.region)
+        self.policies = Policies(self.metadata, config.region, config.broker_policies)
         self.schemas = Schemas(
             self.metadata,
             self.policies,

@@ -118,7 +118,8 @@ class NamespaceConfig:
     """`tenant/namespace`."""
     regions: tuple[str, ...]
     """Regions between which it is replicated; one region: no replication."""
-    deduplication: bool = False
+    deduplication: bool | None = False
+    """None: not set, so that the region's default applies."""
     keep_alive_interval_ms: int = 0
     exclusive_home: str = ""
     retention_minutes: int = -1
@@ -283,6 +284,9 @@ class RegionConfig:
     tenants: tuple[str, ...] = ("public",)
     """Initial tenants of a new configuration store, which the first region of the cluster writes with `namespaces`."""
     namespaces: tuple[NamespaceConfig, ...] = ()
+    broker_policies: dict[str, Any] = field(default_factory=dict)
+    """Policies, as JSON by name, that apply where neither the configuration store nor a namespace or topic sets
+    them, like the settings in the configuration file of Pulsar's brokers."""
     peers: tuple[PeerConfig, ...] = ()
     to_clients: LinkShape = LinkShape()
     """Link from this region to its clients."""

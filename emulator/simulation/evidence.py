@@ -195,7 +195,7 @@ class ReplicationRules:
         return self._of(topic).regions
 
     def deduplicates(self, topic: str) -> bool:
-        return self._of(topic).deduplication
+        return self._of(topic).deduplication or False
 
     def required_regions(self, origin: MessageOrigin, replicate_to: tuple[str, ...]) -> list[str]:
         """Return the regions that must store a message: its origin, and the topic's regions in `replicate_to` (all if

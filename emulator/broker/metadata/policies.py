@@ -133,9 +133,11 @@ class PolicyRollout:
 class Policies:
     """The policies of a cluster, as one region reads, changes and applies them."""
 
-    def __init__(self, metadata: Metadata, region: str) -> None:
+    def __init__(self, metadata: Metadata, region: str, configured: Mapping[str, Any] | None = None) -> None:
+        """`configured`: policies that apply to all topics of this region where the store sets none."""
         self._metadata = metadata
         self._region = region
+        self._configured = configured or {}
         self._documents: dict[str, Mapping[str, Any]] = {}
         """Path -> the policies in its document, by name, as JSON."""
         self._paths_by_topic: dict[str, set[str]] = {}
@@ -198,7 +200,7 @@ class Policies:
         if found is not None:
             return found
         by_scope = {
-            Scope.BROKER: self.stored_policies(BROKER_POLICIES_PATH),
+            Scope.BROKER: {**self._configured, **self.stored_policies(BROKER_POLICIES_PATH)},
             Scope.NAMESPACE: self.stored_policies(NamespacePath(namespace)),
         }
         if topic is not None:
@@ -340,10 +342,9 @@ class Policies:
 
 def _policies_from_topology(namespace: NamespaceConfig) -> dict[str, Any]:
     """Return the policies that the topology declares for a namespace, by name, as JSON."""
-    policies: dict[str, Any] = {
-        "replication_clusters": list(namespace.regions),
-        "deduplication": namespace.deduplication,
-    }
+    policies: dict[str, Any] = {"replication_clusters": list(namespace.regions)}
+    if namespace.deduplication is not None:
+        policies["deduplication"] = namespace.deduplication
     if namespace.keep_alive_interval_ms:
         policies["keep_alive_interval_ms"] = namespace.keep_alive_interval_ms
     if namespace.exclusive_home:

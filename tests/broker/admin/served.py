@@ -101,13 +101,9 @@ def reply_in(received: bytes) -> Reply:
 @contextmanager
 def served(authorize: Authorize = allow_clients, **changes: Any) -> Iterator[Served]:
     """Run a region `us` with the namespace public/default inside the `with` block."""
-    config = RegionConfig(
-        region="us",
-        cluster="test",
-        log=LogConfig("memory"),
-        namespaces=(NamespaceConfig("public/default", ("us",)),),
-        **changes,
-    )
+    namespaces = (NamespaceConfig("public/default", ("us",)),)
+    fields = {"log": LogConfig("memory"), "namespaces": namespaces, **changes}
+    config = RegionConfig(region="us", cluster="test", **fields)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.broker.admin.served import DEADLINE_SECONDS, Served
+from emulator.config.region import NamespaceConfig
+from tests.broker.admin.served import DEADLINE_SECONDS, Served, served
 
 BROKERS = "/admin/v2/brokers"
 
@@ -39,6 +40,33 @@ def test_a_dynamic_setting_applies_at_once_and_is_taken_back(us: Served) -> None
     assert us.get(of_topic) is True
     assert us.ask("DELETE", f"{BROKERS}/configuration/brokerDeduplicationEnabled").status == 204
     assert us.get(of_topic) is False
+
+
+def test_a_configured_policy_applies_until_a_dynamic_setting_or_a_namespace_sets_it() -> None:
+    configured = {"deduplication": True, "snapshot_timeout_ms": 7_000}
+    of_topic = "/admin/v2/persistent/public/none/t/deduplicationEnabled?applied=true"
+    setting = f"{BROKERS}/configuration/brokerDeduplicationEnabled"
+    with served(broker_policies=configured) as region:
+        assert region.ask("PUT", "/admin/v2/namespaces/public/none").status == 204
+        assert region.get(f"{BROKERS}/configuration/values") == {}
+        runtime = region.get(f"{BROKERS}/configuration/runtime")
+        assert runtime["brokerDeduplicationEnabled"] == "true"
+        assert runtime["replicatedSubscriptionsSnapshotTimeoutSeconds"] == "7"
+        assert region.get(of_topic) is True
+        assert region.ask("POST", f"{setting}/false").status == 204
+        assert region.get(of_topic) is False
+        assert region.ask("DELETE", setting).status == 204
+        assert region.get(of_topic) is True
+        assert region.ask("POST", "/admin/v2/namespaces/public/none/deduplication", False).status == 204
+        assert region.get(of_topic) is False
+
+
+@pytest.mark.parametrize("deduplication", [None, False, True])
+def test_a_namespace_without_a_policy_of_its_own_has_the_configured_one(deduplication: bool | None) -> None:
+    namespace = NamespaceConfig("public/orders", ("us",), deduplication)
+    of_topic = "/admin/v2/persistent/public/orders/t/deduplicationEnabled?applied=true"
+    with served(broker_policies={"deduplication": True}, namespaces=(namespace,)) as region:
+        assert region.get(of_topic) is (deduplication is not False)
 
 
 def test_a_dynamic_setting_may_be_one_field_of_a_policy(us: Served) -> None:

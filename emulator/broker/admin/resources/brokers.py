@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -15,9 +14,9 @@ from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.config.region import BrokerSettings
+from emulator.config.region import RegionConfig
+from emulator.core.policies.broker_settings import DYNAMIC, as_text, value_as_text, value_from_text
 from emulator.core.policies.declaration import Policy
-from emulator.core.policies.topic_policies import REGISTRY
 from emulator.model.stored_keys import BROKER_POLICIES_PATH
 from emulator.net.http_server import HttpError
 
@@ -25,10 +24,6 @@ logger = logging.getLogger(__name__)
 
 RESPONSE_SECONDS: Final = 0.1
 """Seconds between the response to a shutdown request and the shutdown, so that the client receives the response."""
-DYNAMIC: Final[Mapping[str, Policy[Any]]] = {
-    policy.at_broker: policy for policy in REGISTRY.values() if policy.at_broker
-}
-"""Pulsar's name of a dynamic setting -> the policy that it sets for all topics of the cluster."""
 SETTINGS: Final = {
     "maxMessageSize": "max_message_bytes",
     "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
@@ -110,35 +105,22 @@ def _dynamic(region: Region) -> dict[str, str]:
     """Return the dynamic settings that were changed, with their values as text."""
     stored = region.policies.stored_policies(BROKER_POLICIES_PATH)
     return {
-        name: _value_as_text(policy, stored[policy.name])
+        name: value_as_text(policy, stored[policy.name])
         for name, policy in DYNAMIC.items()
         if policy.name in stored
     }
 
 
-def _is_field(policy: Policy[Any]) -> bool:
-    """Whether the broker setting is one field of the policy, which is a JSON object in other scopes."""
-    return policy.at_broker in policy.codec.schema.get("properties", {})
-
-
-def _value_as_text(policy: Policy[Any], as_json: Any) -> str:
-    if _is_field(policy):
-        return _as_text(as_json[policy.at_broker])
-    if policy.at_broker_factor == 1:
-        return _as_text(as_json)
-    return f"{as_json / policy.at_broker_factor:g}"
-
-
-def _default_as_text(policy: Policy[Any], settings: BrokerSettings) -> str:
+def _default_as_text(policy: Policy[Any], config: RegionConfig) -> str:
     """Return the value that applies while the dynamic setting is not set."""
+    if policy.name in config.broker_policies:
+        return value_as_text(policy, config.broker_policies[policy.name])
     as_json = (
-        getattr(settings, policy.name) if policy.default is None else policy.codec.encode(policy.default)
+        getattr(config.settings, policy.name)
+        if policy.default is None
+        else policy.codec.encode(policy.default)
     )
-    return _value_as_text(policy, as_json)
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value_as_text(policy, as_json)
 
 
 async def runtime(call: AdminRequest) -> Content:
@@ -149,10 +131,10 @@ async def runtime(call: AdminRequest) -> Content:
         "advertisedAddress": config.advertised_host or call.local_address,
         "brokerServicePort": str(region.clients.service_port),
         "webServicePort": str(call.context.port),
-        "keepAliveIntervalSeconds": _as_text(settings.keep_alive_interval_ms / 1_000),
-        "allowAutoTopicCreation": _as_text(settings.allow_auto_topic_creation),
-        **{name: _as_text(getattr(settings, field)) for name, field in SETTINGS.items()},
-        **{name: _default_as_text(one, settings) for name, one in DYNAMIC.items()},
+        "keepAliveIntervalSeconds": as_text(settings.keep_alive_interval_ms / 1_000),
+        "allowAutoTopicCreation": as_text(settings.allow_auto_topic_creation),
+        **{name: as_text(getattr(settings, field)) for name, field in SETTINGS.items()},
+        **{name: _default_as_text(one, config) for name, one in DYNAMIC.items()},
         **_dynamic(region),
     }
 
@@ -161,19 +143,10 @@ async def set_dynamic(call: AdminRequest) -> None:
     policy = _dynamic_policy(call)
     text = unquote(call.names["value"])
     try:
-        value = policy.codec.decode(_dynamic_as_json(policy, text))
+        value = policy.codec.decode(value_from_text(policy, text))
     except ValueError as problem:
         raise HttpError(412, f"{call.names['name']}: {problem}") from None
     await call.region.policies.set(BROKER_POLICIES_PATH, policy, value)
-
-
-def _dynamic_as_json(policy: Policy[Any], text: str) -> Any:
-    """Return the JSON of a policy for the text of its dynamic setting."""
-    value = _parse_value(text)
-    if _is_field(policy):
-        return {policy.at_broker: value}
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value * policy.at_broker_factor if is_number else value
 
 
 async def unset_dynamic(call: AdminRequest) -> None:
@@ -188,13 +161,6 @@ def _dynamic_policy(call: AdminRequest) -> Policy[Any]:
             f"Can't update non-dynamic configuration {name}; these may be changed: {', '.join(sorted(DYNAMIC))}",
         )
     return DYNAMIC[name]
-
-
-def _parse_value(text: str) -> Any:
-    """Return the JSON value of text in a path: a Boolean, a number or the text."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else text
 
 
 _BROKERS = "/admin/v2/brokers"
