@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The images that `geoemu up --runtime compose` starts, and the one that verifies a run inside its network:
+# The images that `geoemu up --runtime compose` starts, the one that verifies a run inside its network, and the one for
+# Testcontainers, which is a region with the commands of Pulsar's images:
 #
-#   bash compose/images.sh [region] [kafka] [spark]
+#   bash compose/images.sh [region] [kafka] [spark] [testcontainers]
 #
 # Nothing comes from an image registry: the bases are made here (base-images.sh) unless you name others:
 #   GEOEMU_PYTHON_BASE=python:3.11-slim-bookworm GEOEMU_JAVA_BASE=eclipse-temurin:17-jre bash compose/images.sh
@@ -22,6 +23,15 @@ region_image() {
     "$PYTHON" compose/wheels.py "$context/wheels" "$PYTHON_VERSION" kafka
     cp --preserve=mode compose/region/{Dockerfile,healthy} "$context"
     build "$context" "$base" "${GEOEMU_REGION_IMAGE:-geoemu-region:local}"
+}
+
+testcontainers_image() {
+    local region=${GEOEMU_REGION_IMAGE:-geoemu-region:local} context=$CONTEXTS/testcontainers
+    mkdir -p "$context"
+    "$PYTHON" compose/wheels.py "$context/wheels" "$PYTHON_VERSION" cli
+    rm -rf "$context/pulsar"
+    cp --preserve=mode --recursive compose/testcontainers/{Dockerfile,geoemu,pulsar} "$context"
+    build "$context" "$region" "$region-testcontainers"
 }
 
 kafka_image() {
@@ -90,7 +100,9 @@ build() {
 main() {
     local image
     docker info >/dev/null 2>&1 || complain "no Docker engine answers. Type: sudo systemctl start docker"
-    [[ $# -gt 0 ]] || set -- region kafka spark
+    [[ $# -gt 0 ]] || set -- region kafka spark testcontainers
+    # It is built on the region's image.
+    [[ " $* " != *" testcontainers "* || " $* " == *" region "* ]] || set -- region "$@"
     for image in "$@"; do
         # What is built is what was there before: a change meanwhile makes the image stale, not fresh.
         SOURCES=$("$PYTHON" -m emulator.runtimes.image_sources "$image")

@@ -17,7 +17,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -90,9 +90,9 @@ async def open_configuration(config: RegionConfig, store: Store) -> Configuratio
     return medium
 
 
-async def run(config: RegionConfig) -> int:
-    """Serve until the region is stopped, and return the exit code. OSError, ValueError or GeoemuError when it cannot
-    start."""
+async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
+    """Serve until the region is stopped, and return the exit code. `ready` is called once clients can use the region.
+    OSError, ValueError or GeoemuError when it cannot start."""
     network = SocketNetwork()
     rng = random.Random()
     links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, rng) for peer in config.peers}
@@ -131,6 +131,7 @@ async def run(config: RegionConfig) -> int:
     # Most objects allocated until now live until the end: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
+    ready()
     exit_code = await _wait_for_stop(config, region)
     admin.close()
     await region.stop()
@@ -196,17 +197,29 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or log_format not in ("", *FORMATS):
         print("usage: python -m emulator.broker.main [--log-format text|json] REGION_JSON", file=sys.stderr)
         return 2
+    try:
+        return serve(RegionConfig.load(Path(arguments[0])), log_format)
+    except (OSError, ValueError) as problem:
+        return _not_started(problem)
+
+
+def serve(config: RegionConfig, log_format: str = "", ready: Callable[[], None] = lambda: None) -> int:
+    """Serve a region in this process until it is stopped, and return the exit code. An empty `log_format`: the
+    configured one."""
     logging.basicConfig(level=logging.INFO)
     silence_kafka_client()
     gc.set_threshold(50_000, 20, 20)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     try:
-        config = RegionConfig.load(Path(arguments[0]))
         set_format(log_format or config.log_format)
-        return asyncio.run(run(config))
+        return asyncio.run(run(config, ready))
     except (OSError, ValueError, GeoemuError) as problem:
-        print(f"geoemu: {problem}", file=sys.stderr)
-        return 2
+        return _not_started(problem)
+
+
+def _not_started(problem: Exception) -> int:
+    print(f"geoemu: {problem}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -20,10 +20,13 @@ SOURCES = {
     "region": ("emulator", "compose/region", "requirements.lock"),
     "kafka": ("compose/kafka",),
     "spark": ("emulator", "spark_jobs", "compose/spark", "requirements.lock"),
+    "testcontainers": ("emulator", "compose/region", "compose/testcontainers", "requirements.lock"),
 }
 """Sources of each image: files and folders of the checkout."""
 ABOVE_THE_BROKER = frozenset({"cli", "scenarios", "runtimes", "simulation"})
-"""Folders of `emulator` that no program in an image imports; changes in them require no new image."""
+"""Folders of `emulator` that no program in an image of WITHOUT_COMMAND_LINE imports; changes in them require no new
+image."""
+WITHOUT_COMMAND_LINE = frozenset({"region", "kafka", "spark"})
 
 
 def checkout() -> Path | None:
@@ -33,7 +36,8 @@ def checkout() -> Path | None:
 
 
 def sources_digest(root: Path, kind: str) -> str:
-    """Return a digest of the names and contents of an image's sources, without byte code and ABOVE_THE_BROKER."""
+    """Return a digest of the names and contents of an image's sources, without byte code and what no program in the
+    image imports."""
     digest = hashlib.sha256()
     for path in sorted(_files(root, kind)):
         content = path.read_bytes()
@@ -42,10 +46,11 @@ def sources_digest(root: Path, kind: str) -> str:
 
 
 def _files(root: Path, kind: str) -> Iterator[Path]:
+    left_out = ABOVE_THE_BROKER if kind in WITHOUT_COMMAND_LINE else frozenset()
     for source in SOURCES[kind]:
         for path in (root / source).rglob("*") if (root / source).is_dir() else [root / source]:
             below = path.relative_to(root).parts
-            if path.is_file() and "__pycache__" not in below and not (ABOVE_THE_BROKER & set(below[1:2])):
+            if path.is_file() and "__pycache__" not in below and not (left_out & set(below[1:2])):
                 yield path
 
 

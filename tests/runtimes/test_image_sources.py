@@ -31,7 +31,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_an_image_is_made_from_is_there() -> None:
-    wanted = [source for sources in (SOURCES["region"], SOURCES["kafka"]) for source in sources]
+    wanted = {source for sources in SOURCES.values() for source in sources}
     assert [source for source in wanted if not (ROOT / source).exists()] == []
 
 
@@ -57,6 +57,13 @@ def test_an_image_is_stale_when_what_it_is_made_from_has_changed(
     (sources / changed).write_text("something else")
     found = {kind: stale_warning(kind, "x:local", labels[kind]) for kind in kinds}
     assert [kind for kind in kinds if found[kind]] == ([stale] if stale else [])
+
+
+def test_the_command_line_is_a_source_of_the_image_that_has_it(sources: Path) -> None:
+    (sources / "compose" / "testcontainers").mkdir()
+    before = sources_digest(sources, "testcontainers")
+    (sources / "emulator" / "cli" / "run.py").write_text("something else")
+    assert sources_digest(sources, "testcontainers") != before
 
 
 def test_a_renamed_file_is_a_change(sources: Path) -> None:

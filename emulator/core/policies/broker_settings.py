@@ -43,7 +43,7 @@ def parse_value(text: str) -> Any:
     """Return the JSON value of text: a Boolean, a number or the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    return int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else text
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else text
 
 
 def as_text(value: Any) -> str:

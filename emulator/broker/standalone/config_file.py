@@ -1,0 +1,79 @@
+"""Pulsar's configuration file: `name=value` lines, and the environment variables that override them.
+
+    python -m emulator.broker.standalone.config_file conf/standalone.conf
+
+writes the variables `PULSAR_PREFIX_<name>` into the file, as `apply-config-from-env.py` of Pulsar's images does. A
+variable without the prefix counts if the file, or a region, has a setting of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from emulator.broker.standalone.settings import KNOWN
+
+PREFIX: Final = "PULSAR_PREFIX_"
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Return the settings in a configuration file, the last value of each. Raises ValueError for a line that is neither
+    empty, a comment nor `name=value`."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        name, separator, value = stripped.partition("=")
+        if not separator or not name.strip():
+            raise ValueError(f"line {number}: {stripped[:100]!r} is not name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def settings_in(environment: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """Return the settings in environment variables: those with the prefix, which outrank, and those in `names`. Raises
+    ValueError for a value of several lines, which would become several settings."""
+    plain = {name: value for name, value in environment.items() if name in names}
+    prefixed = {
+        variable.removeprefix(PREFIX): value
+        for variable, value in environment.items()
+        if variable.startswith(PREFIX) and variable != PREFIX
+    }
+    for name, value in {**plain, **prefixed}.items():
+        if len(f"{name}={value}".splitlines()) > 1 or "=" in name:
+            raise ValueError(f"{PREFIX}{name}: name and value must be one line, and the name without '='")
+    return {**plain, **prefixed}
+
+
+def with_settings(text: str, settings: Mapping[str, str]) -> str:
+    """Return the text of a configuration file with these settings: replaced in place, or else added at the end."""
+    lines, missing = [], dict(settings)
+    for line in text.splitlines():
+        name = line.partition("=")[0].strip()
+        missing.pop(name, None)
+        lines.append(f"{name}={settings[name]}" if name in settings else line)
+    return "".join(f"{line}\n" for line in [*lines, *(f"{name}={value}" for name, value in missing.items())])
+
+
+def main(arguments: list[str]) -> int:
+    """Write the settings of the environment into configuration files; return the exit code."""
+    if not arguments:
+        print("usage: apply-config-from-env.py FILE...", file=sys.stderr)
+        return 2
+    try:
+        for path in map(Path, arguments):
+            text = path.read_text()
+            names = {*parse_config(text), *KNOWN}
+            path.write_text(with_settings(text, settings_in(os.environ, names)))
+    except (OSError, ValueError) as problem:
+        print(f"geoemu: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
