@@ -63,11 +63,12 @@ class StandaloneTest {
     @Test
     void theFunctionsWorkerIsRefused() {
         try (PulsarContainer pulsar = new PulsarContainer(IMAGE).withFunctionsWorker()) {
-            Throwable cause = assertThrows(ContainerLaunchException.class, pulsar::start);
-            while (cause.getCause() != null) {
-                cause = cause.getCause();
+            Throwable failure = assertThrows(ContainerLaunchException.class, pulsar::start);
+            var causes = new StringBuilder();
+            for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
+                causes.append(cause).append('\n');
             }
-            assertTrue(cause.getMessage().contains("Container exited with code 2"), cause.getMessage());
+            assertTrue(causes.toString().contains("Container exited with code 2"), causes::toString);
         }
     }
 }
