@@ -13,9 +13,11 @@ Results go to standard output, everything else to standard error.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from emulator.errors import ConfigurationError, GeoemuError, Refused
 
@@ -24,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb and exit."""
     from emulator.cli.verbs import app
 
+    if COMPLETION in os.environ:
+        _complete(app)
     # A verb that has to stop regions installs its own handlers; SIGTERM ends any other one like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -39,6 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_print_error(refusal, 2))
     except GeoemuError as failure:
         sys.exit(_print_error(failure, 1))
+
+
+COMPLETION = "_GEOEMU_COMPLETE"
+"""Variable in which a shell requests completions."""
+
+
+def _complete(app: Callable[..., object]) -> None:
+    """Print the completions that a shell requests, and exit. No error is printed: it would appear in the middle of the
+    line that is typed."""
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stderr(nothing):
+        try:
+            app(prog_name="geoemu")
+        except Exception:
+            sys.exit(0)
 
 
 def _print_error(problem: GeoemuError | str, exit_code: int) -> int:

@@ -20,6 +20,7 @@ from emulator.cli.application import (
     done_or_interrupted,
     interruption,
 )
+from emulator.cli.completion import complete_workload
 from emulator.cli.options import DEFAULT_TOPOLOGY, AsJson, EngineName, ReportDir, RuntimeName, chaos_seconds
 from emulator.cli.run_command import RunCommand, choose_engine
 from emulator.runtimes.contract import Runtime
@@ -69,6 +70,7 @@ Workload = Annotated[
             "Start a new run with the actors of this scenario, without its steps and limits; `built-in`: producers and "
             "consumers in every region. Default: your own clients, on the run of `geoemu up`."
         ),
+        autocompletion=complete_workload,
     ),
 ]
 PrintPlan = Annotated[

@@ -12,19 +12,18 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote
 
 import typer
 
 from emulator.cli.application import app, open_run_of
+from emulator.cli.completion import complete_object
 from emulator.cli.curl import CurlRequest, print_curl
 from emulator.cli.details import details_as_lines, wrap_line
 from emulator.cli.options import AsCurl, AsJson, OnlyRegion, RunDir
 from emulator.config.topology import Topology
-from emulator.errors import GeoemuError, Refused
+from emulator.errors import Refused
 from emulator.model.explanations import KINDS
 from emulator.run.directory import RunDirectory
-from emulator.runtimes.admin_client import NoHttpResponse, call_url
 from emulator.runtimes.explain_queries import (
     RegionResponse,
     check_object_name,
@@ -32,7 +31,6 @@ from emulator.runtimes.explain_queries import (
     explain_target,
     explanations_to_json,
 )
-from emulator.runtimes.opening import open_run
 
 NEW_LINE = "\n" + " " * 13
 """Indentation of continued lines."""
@@ -74,39 +72,13 @@ def _lines(response: RegionResponse) -> list[str]:
     return lines + ([] if one.subscription is None else details_as_lines(one.subscription))
 
 
-def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incomplete: str) -> list[str]:
-    """Return the words that may follow `typed` in a name that a region of the run knows. Raises Refused if there is no
-    run."""
-
-    async def query() -> list[list[str]]:
-        status = await open_run(run_dir).status()
-        found: list[list[str]] = []
-        for region in status.regions:
-            try:
-                target = f"/geoemu/v1/explain/{quote(kind, safe='')}"
-                answer = await call_url(region.admin_url, "GET", target)
-            except NoHttpResponse:
-                continue
-            if answer.status == 200:
-                found += [name.split(" ") for name in answer.json()]
-        return found
-
-    at = len(typed)
-    names = asyncio.run(query())
-    fitting = {name[at] for name in names if name[:at] == list(typed) and len(name) > at}
-    return sorted(word for word in fitting if word.startswith(incomplete))
-
-
 def _complete_kind(incomplete: str) -> list[str]:
     return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    kind, typed = context.params.get("kind"), context.params.get("name") or ()
-    try:
-        return complete_name(context.params.get("run_dir"), kind or "", list(typed), incomplete)
-    except GeoemuError:
-        return []
+    kind, typed = context.params.get("kind") or "", context.params.get("name") or ()
+    return complete_object(context, kind, [str(word) for word in typed], incomplete)
 
 
 ExplainedKind = Annotated[

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from emulator.cli.application import app, open_run_of
+from emulator.cli.completion import complete_region, complete_subscription, complete_topic
 from emulator.cli.curl import piped
-from emulator.cli.options import AsCurl, AsJson, RunDir, complete_region
+from emulator.cli.options import AsCurl, AsJson, RunDir
 from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
 
 COLUMNS = 80
@@ -24,11 +25,18 @@ Topic = Annotated[
     typer.Argument(
         metavar="TOPIC",
         help="A topic, or one partition of a topic. A plan is also made of all partitions of a topic.",
+        autocompletion=complete_topic,
         show_default=False,
     ),
 ]
 Subscription = Annotated[
-    str, typer.Argument(metavar="SUBSCRIPTION", help="A subscription of the topic.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="SUBSCRIPTION",
+        help="A subscription of the topic.",
+        autocompletion=complete_subscription,
+        show_default=False,
+    ),
 ]
 Source = Annotated[
     str,

@@ -8,37 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from emulator.errors import GeoemuError
+from emulator.cli.completion import complete_cluster, complete_object, complete_region, complete_topic
 from emulator.model.conditions import CONDITIONS
 from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
 from emulator.model.values import seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
 from emulator.run.directory import find_run
 from emulator.runtimes.opening import RUNTIMES
-
-
-def complete_region(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the regions of the run in `--run-dir` that match, without those that were typed already."""
-    try:
-        regions = find_run(context.params.get("run_dir")).read().regions
-    except GeoemuError:
-        return []
-    typed = {
-        name
-        for value in context.params.values()
-        for name in (value if isinstance(value, list | tuple) else [value])
-    }
-    return [region for region in regions if region.startswith(incomplete) and region not in typed]
-
-
-def _complete_cluster(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the clusters of the run in `--run-dir` that match."""
-    try:
-        regions = find_run(context.params.get("run_dir")).read().regions
-    except GeoemuError:
-        return []
-    clusters = {region.cluster for region in regions.values()}
-    return sorted(cluster for cluster in clusters if cluster.startswith(incomplete))
 
 
 def _complete_runtime(incomplete: str) -> list[str]:
@@ -111,7 +87,7 @@ Regions = Annotated[
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="NAME", help="All regions of a cluster.", autocompletion=_complete_cluster
+        "--cluster", metavar="NAME", help="All regions of a cluster.", autocompletion=complete_cluster
     ),
 ]
 WithStore = Annotated[
@@ -177,18 +153,31 @@ Awaited = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _complete_awaited_word(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics and subscriptions that may follow a condition, or the states that may follow a region."""
+    words = [str(word) for word in context.params.get("words") or ()]
+    if context.params.get("what") not in CONDITIONS:
+        return _complete_state(incomplete)
+    return complete_object(context, "subscription" if words else "topic", words[:1], incomplete)
+
+
 AwaitedWords = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME...",
         help="After a region, NAME=NUMBER: a protocol event and its number, such as snapshot_round=2 "
         "(docs/SCENARIOS.md lists the names). After a condition, a topic, or a topic and a subscription.",
-        autocompletion=_complete_state,
+        autocompletion=_complete_awaited_word,
         show_default=False,
     ),
 ]
 OnlyTopic = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Count events of this topic only.")
+    str | None,
+    typer.Option(
+        "--topic", metavar="TOPIC", help="Count events of this topic only.", autocompletion=complete_topic
+    ),
 ]
 Within = Annotated[
     float | None,
@@ -302,7 +291,6 @@ ReportDir = Annotated[
 def verified_run(directory: Path | None, run_dir: Path | None) -> Path:
     """Return the run directory that a command names in one of two ways, by default the latest run of this folder.
     Raises BadParameter for two different ones, Refused if there is none."""
-    from emulator.run.directory import find_run
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")

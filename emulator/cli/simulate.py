@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from emulator.cli.application import INTERRUPTED_EXIT_CODE, app
+from emulator.cli.completion import complete_scenario
 from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile, chaos_seconds, seconds
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
@@ -26,10 +27,6 @@ SIMULATED_RATE_PER_SECOND: Final = 5
 SIMULATED_SECONDS: Final = 10.0
 """Default of the virtual time of random faults."""
 SWARM = "generated workloads run with `make swarm` in a checkout of geoemu"
-
-
-def _complete_scenario(incomplete: str) -> list[str]:
-    return [name for name in scenarios() if name.startswith(incomplete)]
 
 
 def _moved_to_swarm(value: str | bool | None) -> None:
@@ -68,7 +65,7 @@ def simulate(
         typer.Argument(
             metavar="SCENARIO",
             help="A scenario, as for `run`: a file, or one of --list.",
-            autocompletion=_complete_scenario,
+            autocompletion=complete_scenario,
         ),
     ] = "",
     list_: Annotated[

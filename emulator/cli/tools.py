@@ -19,13 +19,16 @@ from urllib.parse import quote
 import typer
 
 from emulator.cli.application import app, open_run_of
+from emulator.cli.completion import complete_region
 from emulator.cli.curl import CurlRequest, print_curl
 from emulator.cli.options import AsCurl, RunDir
 from emulator.errors import Refused, RuntimeFailure
 from emulator.runtimes.admin_client import NoHttpResponse, call_url
 from emulator.runtimes.contract import RunStatus, Runtime
 
-Region = Annotated[str, typer.Argument(metavar="REGION", help="The region to query.")]
+Region = Annotated[
+    str, typer.Argument(metavar="REGION", help="The region to query.", autocompletion=complete_region)
+]
 Arguments = Annotated[
     list[str],
     typer.Argument(metavar="-- ARGUMENTS...", help="Arguments of pulsar-admin, such as topics stats orders."),
@@ -42,7 +45,12 @@ def pulsar_admin(region: Region, arguments: Arguments, run_dir: RunDir = None) -
 family = typer.Typer(no_args_is_help=True, help="List, show and delete the transaction keys of a region.")
 app.add_typer(family, name="transactions")
 
-OfRegion = Annotated[str, typer.Argument(metavar="REGION", help="A region of the run; keys are per region.")]
+OfRegion = Annotated[
+    str,
+    typer.Argument(
+        metavar="REGION", help="A region of the run; keys are per region.", autocompletion=complete_region
+    ),
+]
 Key = Annotated[
     str, typer.Argument(metavar="KEY", help="A transaction key, or OWNER&KEY if several owners have it.")
 ]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from emulator.cli.application import app
+from emulator.cli.completion import complete_scenario
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
@@ -73,7 +74,11 @@ RunSeed = Annotated[
 def run(
     scenario: Annotated[
         Path,
-        typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped scenario."),
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A scenario file, or the name of a shipped scenario.",
+            autocompletion=complete_scenario,
+        ),
     ],
     file: TopologyFile = DEFAULT_TOPOLOGY,
     runtime: RuntimeName = None,
