@@ -126,13 +126,14 @@ def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = N
     from emulator.runtimes.explain_queries import (
         BLOCKED,
         CONFLICTS,
+        LAG,
         blocked_snapshots,
         replication_conflicts,
     )
     from emulator.runtimes.status_json import status_to_json
 
     if as_curl:
-        for target in ("/geoemu/v1/status", CONFLICTS, BLOCKED):
+        for target in ("/geoemu/v1/status", CONFLICTS, BLOCKED, LAG):
             print_curl(run_dir, CurlRequest("GET", target))
         return
     found = asyncio.run(open_run_of(run_dir).status())

@@ -108,6 +108,7 @@ def _describe_no_response(region: RegionStatus, failure: str) -> str:
 
 CONFLICTS = "/geoemu/v1/replication-conflicts"
 BLOCKED = "/geoemu/v1/blocked-snapshots"
+LAG = "/geoemu/v1/replication-lag"
 
 
 async def replication_conflicts(status: RunStatus) -> list[dict[str, str]]:
@@ -119,6 +120,11 @@ async def replication_conflicts(status: RunStatus) -> list[dict[str, str]]:
 async def blocked_snapshots(status: RunStatus) -> list[dict[str, Any]]:
     """Return the regions that prevent snapshots of replicated subscriptions, as the running regions report them."""
     return await _rows_of(status, BLOCKED)
+
+
+async def replication_lag(status: RunStatus) -> list[dict[str, Any]]:
+    """Return what regions lack of the messages of others, as the running regions that send them report it."""
+    return await _rows_of(status, LAG)
 
 
 async def _rows_of(status: RunStatus, target: str) -> list[dict[str, Any]]:

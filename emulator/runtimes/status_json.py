@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emulator.runtimes.contract import RunStatus
-from emulator.runtimes.explain_queries import blocked_snapshots, replication_conflicts
+from emulator.runtimes.explain_queries import blocked_snapshots, replication_conflicts, replication_lag
 
 
 async def status_to_json(status: RunStatus) -> dict[str, Any]:
     """Return the status of a run and the reports of its running regions as JSON values."""
-    conflicts, blocked = await asyncio.gather(replication_conflicts(status), blocked_snapshots(status))
-    return _as_json(status, conflicts, blocked)
+    conflicts, blocked, lag = await asyncio.gather(
+        replication_conflicts(status), blocked_snapshots(status), replication_lag(status)
+    )
+    return {
+        **_as_json(status),
+        "replication_conflicts": conflicts,
+        "blocked_snapshots": blocked,
+        "replication_lag": lag,
+    }
 
 
-def _as_json(
-    status: RunStatus,
-    conflicts: Sequence[Mapping[str, str]],
-    blocked: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Return the status of a run as JSON values. Other programs rely on the keys."""
+def _as_json(status: RunStatus) -> dict[str, Any]:
     return {
         "run": str(status.run_dir),
         "regions": [
@@ -48,6 +49,4 @@ def _as_json(
             }
             for link in status.links
         ],
-        "replication_conflicts": list(conflicts),
-        "blocked_snapshots": list(blocked),
     }

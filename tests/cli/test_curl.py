@@ -71,7 +71,7 @@ def test_the_printed_curl_command_has_the_effect_of_the_verb_and_regions_print_j
     typed(folder, "up", "--detach", "--log-format", "json")
     answers = [json.loads(one) for one in done_by_shell(typed(folder, "status", "--curl"))]
     assert [one["ready"] for one in answers[:3]] == [True, True, True]
-    assert answers[3:] == 6 * [[]], "replication conflicts and blocked snapshots of each region"
+    assert answers[3:] == 9 * [[]], "replication conflicts, blocked snapshots and lag of each region"
 
     skew = geoemu("skew", "us-east", "-2s", "--curl", folder=folder)
     assert "not recorded in the run's history" in skew.stderr

@@ -90,7 +90,8 @@ def test_a_detached_run_from_up_to_down(folder: Path) -> None:
     printed = typed(folder, "up", "--detach")
     assert "`geoemu down` ends the run" in printed
     status = json.loads(typed(folder, "status", "--json"))
-    assert list(status) == ["run", "regions", "links", "replication_conflicts", "blocked_snapshots"]
+    reports = ["replication_conflicts", "blocked_snapshots", "replication_lag"]
+    assert list(status) == ["run", "regions", "links", *reports]
     assert status["run"] == str((folder / CURRENT).resolve())
     assert [region["name"] for region in status["regions"]] == list(REGIONS)
     for region in status["regions"]:

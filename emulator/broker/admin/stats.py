@@ -182,6 +182,10 @@ def _position(ledger_id: int, entry_id: int) -> dict[str, int]:
     return {"ledgerId": ledger_id, "entryId": entry_id}
 
 
+WAITING_MAX = 20
+"""Maximum number of waiting producers that a row names."""
+
+
 def topic_row(topic: Topic) -> dict[str, Any]:
     """Return the row of one topic in `/geoemu/v1/topics`."""
     return {
@@ -209,6 +213,18 @@ def topic_row(topic: Topic) -> dict[str, Any]:
         "snapshots": topic.subscriptions.replicated.summary()
         if topic.subscriptions.replicated is not None
         else {},
+        "access": _access_row(topic),
+    }
+
+
+def _access_row(topic: Topic) -> dict[str, Any]:
+    """Return the exclusive access of a topic: owner, epoch, and the producers that wait."""
+    access = topic.access
+    return {
+        "owner": None if access.owner is None else access.owner.producer_name,
+        "epoch": access.machine.epoch,
+        "waiting": [one.producer_name for one in access.waiting[:WAITING_MAX]],
+        "waiting_count": len(access.waiting),
     }
 
 

@@ -28,7 +28,7 @@ from emulator.model.frame_faults import (
     check_link_of,
 )
 from emulator.model.frame_faults import COUNT_MAX as FRAME_COUNT_MAX
-from emulator.model.values import CLIENTS
+from emulator.model.values import CLIENTS, TopicName
 from emulator.net.http_server import HttpError, Response
 
 
@@ -72,8 +72,19 @@ def _link_rows(context: AdminContext, peer: str) -> list[dict[str, Any]]:
 
 async def topics(call: AdminRequest) -> Content:
     """Load all topics, and return their backlogs and why they do not shrink: users and scenarios wait until they are
-    0."""
-    return [stats.topic_row(topic) for topic in await call.region.every_topic()]
+    0. Of a topic in the query, only what is loaded is returned."""
+    text = call.query.get("topic")
+    if text is None:
+        return [stats.topic_row(topic) for topic in await call.region.every_topic()]
+    try:
+        name = TopicName.parse(text)
+    except ValueError as problem:
+        raise HttpError(400, str(problem)) from None
+    return [
+        stats.topic_row(topic)
+        for topic in call.region.directory.serving.values()
+        if name in (topic.name, topic.name.partitioned)
+    ]
 
 
 def _link(call: AdminRequest) -> tuple[EmulatedLink, bool]:
@@ -309,7 +320,14 @@ RESOURCES = (
             Query("expect", "Peers whose links must be established, separated by commas. Default: all.", str),
         ),
     ),
-    Resource("/geoemu/v1/topics", get=reads(topics, "All topics: backlogs, and why replication waits.")),
+    Resource(
+        "/geoemu/v1/topics",
+        get=reads(
+            topics,
+            "All topics: backlogs, and why replication waits.",
+            Query("topic", "Only this topic and its partitions, as far as they are loaded.", str),
+        ),
+    ),
     Resource(
         "/geoemu/v1/links/{source}/{target}",
         put=changes(
