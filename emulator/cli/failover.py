@@ -6,7 +6,6 @@ import asyncio
 import json
 import textwrap
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -74,7 +73,7 @@ def failover_plan(
 ) -> None:
     """Show what happens if the consumers of a subscription continue in another region now: messages that
     are redelivered, skipped or missing there, and what to wait for."""
-    from emulator.runtimes.opening import operator_history
+    from emulator.runtimes.operator import record_by
     from emulator.scenarios.failover_plans import plan_in_run, plan_requests, record_plan
 
     run = open_run_of(run_dir)
@@ -83,8 +82,7 @@ def failover_plan(
             print(piped(*requests))
         return
     plan = asyncio.run(plan_in_run(run, topic, subscription, source, target))
-    with closing(operator_history(run)) as history:
-        record_plan(history, plan)
+    asyncio.run(record_by(run, lambda history: record_plan(history, plan)))
     print(json.dumps(plan.to_json(), indent=1) if as_json else plan_as_text(plan))
 
 

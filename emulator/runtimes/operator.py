@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from emulator.errors import Refused, RuntimeFailure
 from emulator.runtimes.contract import RegionState, RunStatus, Runtime
 from emulator.runtimes.faults import Fault, FaultFact
 from emulator.runtimes.opening import operator_history
+
+if TYPE_CHECKING:
+    from emulator.run.history import HistoryWriter
 
 _UNCHANGED_STATES: dict[str, frozenset[RegionState]] = {
     "kill": frozenset({"killed", "lost", "stopped"}),
@@ -102,11 +105,20 @@ def _rows(facts: Iterable[FaultFact]) -> list[tuple[str, dict[str, str]]]:
 
 
 async def _record(run: Runtime, rows: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Record facts: (operation, fields). It waits while another process writes the history."""
-    await asyncio.to_thread(_write, run, rows)
+    """Record facts: (operation, fields)."""
 
-
-def _write(run: Runtime, rows: Sequence[tuple[str, dict[str, str]]]) -> None:
-    with closing(operator_history(run)) as history:
+    def write(history: HistoryWriter) -> None:
         for op, fields in rows:
             history.write(op, "fact", **fields)
+
+    await record_by(run, write)
+
+
+async def record_by(run: Runtime, write: Callable[[HistoryWriter], None]) -> None:
+    """Let `write` record facts in the operator's history; waits while another process writes it."""
+
+    def open_and_write() -> None:
+        with closing(operator_history(run)) as history:
+            write(history)
+
+    await asyncio.to_thread(open_and_write)
