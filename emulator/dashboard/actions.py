@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from emulator.errors import GeoemuError, Refused
 from emulator.net.http_server import HttpError
 from emulator.run.directory import refuse_unknown
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.faults import LinkFault, link_fault
-from emulator.runtimes.operator import begin_fault, change_regions, heal_everything
+from emulator.runtimes.operator import begin_fault, change_regions, heal_everything, record_by
+from emulator.scenarios.failover_plans import plan_in_run, record_plan
 
 REGION_VERBS: Final = ("kill", "lose", "stop", "start", "restart", "pause", "resume")
 LINK_VERBS: Final = ("cut", "hold", "latency", "heal")
@@ -23,20 +23,33 @@ _FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "heal": frozenset({"verb", "from", "to"}),
 }
 """Verb -> fields of its request."""
+_PLAN_FIELDS: Final = ("topic", "subscription", "from", "to")
 
 
 async def perform(run: Runtime, request: object) -> dict[str, Any]:
-    """Execute the change that a request describes, and return what was done. HttpError 400 for an invalid request, 409
-    for a refused change, 502 for a change that was not completed."""
+    """Execute the change that a request describes, and return what was done. Raises HttpError 400 for an invalid
+    request, Refused for unknown names or a change that is not possible, RuntimeFailure if it is not completed."""
     fields = _checked(request)
     try:
         return {"done": await _execute(run, fields)}
-    except Refused as refusal:
-        raise HttpError(409, str(refusal)) from None
     except BlockingIOError as problem:
         raise HttpError(502, f"the change was made and could not be recorded: {problem}") from None
-    except GeoemuError as failure:
-        raise HttpError(502, str(failure)) from None
+
+
+async def plan_failover(run: Runtime, request: object) -> dict[str, Any]:
+    """Return and record the plan of a fail-over, as `geoemu failover-plan --json` prints it. Raises HttpError 400 for
+    an invalid request, Refused for unknown names, RuntimeFailure if the target does not respond."""
+    if not isinstance(request, dict) or set(request) != set(_PLAN_FIELDS):
+        raise HttpError(400, f"the body must be a JSON object with {', '.join(_PLAN_FIELDS)}")
+    for name, value in request.items():
+        if not isinstance(value, str):
+            raise HttpError(400, f"{name}: {_shortened(value)} must be a text")
+    plan = await plan_in_run(run, *(request[name] for name in _PLAN_FIELDS))
+    try:
+        await record_by(run, lambda history: record_plan(history, plan))
+    except BlockingIOError as problem:
+        raise HttpError(502, f"the plan could not be recorded: {problem}") from None
+    return plan.to_json()
 
 
 def _checked(request: object) -> dict[str, Any]:

@@ -7,9 +7,11 @@ latest status with its age.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from emulator.dashboard.event_log import ObservedStates
 from emulator.errors import GeoemuError
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.status_json import status_to_json
@@ -28,6 +30,7 @@ class StatusObserver:
         self._refresh: asyncio.Task[None] | None = None
         self._status: dict[str, Any] | None = None
         self._loaded_at = 0.0
+        self.changes = ObservedStates(lambda: time.time() * 1000)
         self._problem = ""
 
     async def latest(self) -> dict[str, Any]:
@@ -51,6 +54,7 @@ class StatusObserver:
         try:
             self._status, self._problem = await self._load(), ""
             self._loaded_at = begun
+            self.changes.compare(self._status)
         except (GeoemuError, OSError, ValueError) as problem:
             self._problem = str(problem)
 

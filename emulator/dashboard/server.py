@@ -15,8 +15,11 @@ from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from emulator.dashboard.actions import perform
+from emulator.dashboard.actions import perform, plan_failover
+from emulator.dashboard.event_log import newest_events
 from emulator.dashboard.observer import StatusObserver
+from emulator.dashboard.views import list_topics, show_explanation, show_topic
+from emulator.errors import ConfigurationError, GeoemuError, Refused
 from emulator.net.addresses import LOOPBACK
 from emulator.net.host_guard import HostGuard
 from emulator.net.http_server import HttpConnection, HttpError, PreparedCall, RequestHead, Response
@@ -56,10 +59,18 @@ class DashboardServer:
         self._files = _read_page_files(self._token)
         self._routes: dict[tuple[str, str], Handler] = {
             ("GET", "/api/state"): self._get_state,
+            ("GET", "/api/topics"): self._get_topics,
+            ("GET", "/api/topic"): self._get_topic,
+            ("GET", "/api/explain"): self._get_explanation,
+            ("GET", "/api/events"): self._get_events,
+            ("POST", "/api/failover-plan"): self._post_plan,
             ("POST", "/api/actions"): self._post_action,
         }
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        """Requests under way."""
+        self._changes: set[asyncio.Task[Any]] = set()
+        """Changes of the run under way. Their requests may end before them, because a change must be recorded."""
 
     async def start(self, port: int) -> str:
         """Begin to listen, and return the URL of the page. OSError if the port is not available."""
@@ -68,12 +79,14 @@ class DashboardServer:
         return f"http://{LOOPBACK}:{self._listener.port}/"
 
     async def close(self) -> None:
-        """Stop listening. Changes that are under way are completed."""
+        """Stop listening. Changes that are under way are completed and recorded; other requests are cancelled."""
         if self._listener is not None:
             self._listener.close()
+        await asyncio.gather(*self._changes, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._observer.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -120,8 +133,26 @@ class DashboardServer:
     async def _get_state(self, query: Query, body: bytes) -> Any:
         return await self._observer.latest()
 
+    async def _get_topics(self, query: Query, body: bytes) -> Any:
+        return await list_topics(self._run, query.get("contains", ""))
+
+    async def _get_topic(self, query: Query, body: bytes) -> Any:
+        return await show_topic(self._run, query.get("topic", ""), query.get("subscription", ""))
+
+    async def _get_explanation(self, query: Query, body: bytes) -> Any:
+        return await show_explanation(self._run, query)
+
+    async def _get_events(self, query: Query, body: bytes) -> Any:
+        return newest_events(self._run.run_dir, self._observer.changes)
+
+    async def _post_plan(self, query: Query, body: bytes) -> Any:
+        return await plan_failover(self._run, _parse_body(body))
+
     async def _post_action(self, query: Query, body: bytes) -> Any:
-        return await perform(self._run, _parse_body(body))
+        change = asyncio.create_task(perform(self._run, _parse_body(body)))
+        self._changes.add(change)
+        change.add_done_callback(self._changes.discard)
+        return await asyncio.shield(change)
 
 
 def _answer(handler: Handler, query: Query) -> PreparedCall:
@@ -132,8 +163,17 @@ def _answer(handler: Handler, query: Query) -> PreparedCall:
             return Response(await handler(query, body), headers=_HEADERS)
         except HttpError as problem:
             raise _with_headers(problem) from None
+        except GeoemuError as problem:
+            raise _with_headers(HttpError(_status_of(problem), str(problem))) from None
 
     return call
+
+
+def _status_of(problem: GeoemuError) -> int:
+    """Return the HTTP status of an error: of an unknown name, a refused request, or a failure of the run."""
+    if isinstance(problem, ConfigurationError):
+        return 404
+    return 409 if isinstance(problem, Refused) else 502
 
 
 def _call(response: Response) -> PreparedCall:

@@ -76,7 +76,7 @@ def check_object_name(kind: str, words: Sequence[str]) -> None:
     if kind not in KINDS:
         raise _refused(kind, f"is not a kind; there are {', '.join(KINDS)}", nearest(kind, KINDS))
     shape = KINDS[kind].words
-    if len(words) != len(shape):
+    if len(words) != len(shape) or not all(words):
         raise _refused(" ".join(words), f"the name of a {kind} is {' '.join(shape)}")
 
 

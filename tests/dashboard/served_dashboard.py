@@ -8,19 +8,39 @@ import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from emulator.client import Client, InitialPosition
 from emulator.config.topology import Topology
 from emulator.dashboard.server import TOKEN_HEADER, DashboardServer
 from emulator.errors import RuntimeFailure
 from emulator.model.values import CLIENTS, HEALTHY
 from emulator.run.directory import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
-from tests.broker.admin.served import DEADLINE_SECONDS, Reply, reply_in
+from tests.broker.admin.served import DEADLINE_SECONDS, Reply, Served, reply_in
 from tests.runtimes.fixtures import small_topology
+
+HTML = "<img src=x onerror=\"document.title='ran'\">"
+
+
+def use_names_of_html(region: Served) -> None:
+    """Publish to a topic `orders` and one whose name is HTML, each with a subscription whose name contains HTML."""
+
+    async def use(client: Client) -> None:
+        for topic in ("orders", HTML):
+            name = f"billing {HTML}"
+            consumer = await client.subscribe(topic, name, initial_position=InitialPosition.EARLIEST)
+            producer = await client.producer(topic)
+            for _ in range(3):
+                await producer.send(b"x")
+            await consumer.acknowledge(await consumer.receive(), confirmed=True)
+
+    with ThreadPoolExecutor(1) as pool:  # an event loop runs in the thread of tests with a browser
+        pool.submit(region.run, use).result()
 
 
 class StatesOnly:

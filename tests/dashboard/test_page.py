@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.broker.admin.served import Served, served
 from tests.dashboard.conftest import TIMEOUT_MS
-from tests.dashboard.served_dashboard import ServedDashboard, StatesOnly, served_dashboard
+from tests.dashboard.served_dashboard import (
+    HTML,
+    ServedDashboard,
+    StatesOnly,
+    served_dashboard,
+    use_names_of_html,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -155,3 +162,73 @@ def test_a_page_whose_server_has_ended_says_so(browser: Any, tmp_path: Path) -> 
     page.get_by_text("The dashboard does not respond").wait_for()
     assert page.locator("#freshness").inner_text() == "not connected"
     page.close()
+
+
+@pytest.fixture(scope="module")
+def us() -> Iterator[Served]:
+    with served() as region:
+        use_names_of_html(region)
+        yield region
+
+
+@pytest.fixture
+def with_topics(dashboard: ServedDashboard, us: Served) -> ServedDashboard:
+    """The run with one region that has topics; the others are down."""
+    dashboard.run.states |= {"us-west": "killed", "eu-central": "lost"}
+    dashboard.run.admin_urls["us-east"] = f"http://127.0.0.1:{us.admin_port}"
+    return dashboard
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1600, "dark"), (400, "light")])
+def test_names_that_are_html_are_shown_as_text(
+    open_page: OpenPage, with_topics: ServedDashboard, width: int, scheme: str
+) -> None:
+    page = open_page(width, scheme)
+    page.get_by_label("Name").first.fill(HTML)
+    page.get_by_label("Name").first.press("Enter")
+    page.locator("#subscription").select_option(f"billing {HTML}")
+    page.locator("#subscription-view th", has_text="us-east").wait_for()
+    page.locator("#topic-view").get_by_text("it is lost").wait_for()
+    assert page.locator("main img, main b, main script").count() == 0
+    assert page.title() != "ran"
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(OUTSIDE_OF_CARDS) == []
+
+
+def test_a_topic_is_chosen_and_its_subscription_shown_by_keyboard(
+    open_page: OpenPage, with_topics: ServedDashboard
+) -> None:
+    page = open_page(expects="404")
+    name = page.get_by_label("Name").first
+    name.focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("nothing")
+    page.keyboard.press("Enter")
+    page.locator("#topic-view").get_by_text("have no topic 'nothing'").or_(
+        page.locator("#topic-view").get_by_text("has no topic 'nothing'")
+    ).wait_for()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("orders")
+    page.keyboard.press("Enter")
+    page.locator("#subscription-view td", has_text="no").first.wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('section').querySelector('h2').id") == "topic-title"
+
+
+def test_events_are_shown_as_they_happen(open_page: OpenPage, dashboard: ServedDashboard) -> None:
+    page = open_page()
+    assert dashboard.change({"verb": "kill", "region": "us-west"}).status == 200
+    events = page.locator("#event-view tbody tr")
+    events.filter(has_text="kill · us-west").wait_for()
+    events.filter(has_text="state · us-west · running -> killed").wait_for()
+
+
+OUTSIDE_OF_CARDS = """
+[...document.querySelectorAll(".card")].flatMap(card => {
+  const right = card.getBoundingClientRect().right + 1;
+  return [...card.querySelectorAll("*")]
+    .filter(one => !one.closest(".scroll > *") && one.getBoundingClientRect().right > right)
+    .map(one => one.outerHTML.slice(0, 80));
+})
+"""
+"""JavaScript that returns the elements that are wider than their card and not inside a scrolling element."""

@@ -12,6 +12,7 @@ import pytest
 
 from emulator.dashboard.server import BODY_BYTES_MAX, TOKEN_HEADER
 from emulator.run.history_events import read_events
+from emulator.run.history_schema import FRAME
 from tests.dashboard.served_dashboard import ServedDashboard, StatesOnly, served_dashboard
 
 KILL = {"verb": "kill", "region": "us-east"}
@@ -30,7 +31,7 @@ def recorded(dashboard: ServedDashboard) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in line.items() if name not in ("at_ms", "actor", "outcome")}
         for line in lines
-        if line["op"] not in ("head", "end", "sealed")
+        if line["op"] not in FRAME
     ]
 
 

@@ -4,15 +4,18 @@ import { change, read, repeat } from "./api.js";
 import { setClass, setText } from "./dom.js";
 import { key, RegionMap } from "./map.js";
 import { Panel } from "./panel.js";
-import { duration } from "./words.js";
+import { eventTable } from "./topic_view.js";
+import { Topics, update } from "./topics.js";
+import { duration, time } from "./words.js";
 
-const STATE_PAUSE_MS = 700, STALE_MS = 3000;
+const STATE_PAUSE_MS = 700, VIEW_PAUSE_MS = 1000, TOPICS_PAUSE_MS = 2000, STALE_MS = 3000;
 const byId = (id) => document.getElementById(id);
 
 let state = null, selected = null, pending = 0;
 
 const map = new RegionMap(byId("map"), select);
 const panel = new Panel(byId("panel"), act);
+const topics = new Topics();
 
 function select(chosen) {
   selected = chosen;
@@ -46,6 +49,7 @@ function show() {
   const lags = lagsOf(status);
   map.show(status, lags, selected);
   panel.show(status, lags, pending > 0);
+  topics.setRegions(status.regions.map((one) => one.name));
   setText(byId("run"), `${status.ended ? "ended run" : "run"} in ${status.run}`);
   byId("heal-all").disabled = pending > 0 || status.ended;
   document.title = `geoemu: ${status.regions.filter((one) => one.state === "running").length} of ${status.regions.length} regions run`;
@@ -70,6 +74,22 @@ async function readState() {
   show();
 }
 
+// A view that cannot be read stays as it is: the line of the status says whether the dashboard responds.
+async function readQuietly(step) {
+  try {
+    await step();
+  } catch (problem) {
+    console.debug(problem.message);
+  }
+}
+
+async function readEvents() {
+  update("event-view", eventTable(await read("/api/events"), time));
+}
+
 byId("heal-all").addEventListener("click", () => act({ verb: "heal" }));
 new ResizeObserver(show).observe(byId("map"));
 repeat(readState, STATE_PAUSE_MS);
+repeat(() => readQuietly(() => topics.readTopics()), TOPICS_PAUSE_MS);
+repeat(() => topics.showAgain(), VIEW_PAUSE_MS);
+repeat(() => readQuietly(readEvents), VIEW_PAUSE_MS);

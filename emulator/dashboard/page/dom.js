@@ -34,10 +34,10 @@ export function facts(pairs) {
   return element("dl", { class: "facts" }, shown.flatMap(([label, value]) => [element("dt", {}, label), element("dd", {}, value)]));
 }
 
-// `headings`: texts, those of numbers with a leading "#". `rows`: lists of texts, numbers or elements.
+// `headings`: texts, those of numbers with a leading "#", of sentences with a leading "~". `rows`: lists of texts, numbers or elements.
 export function table(headings, rows, caption) {
-  const kinds = headings.map((one) => (one.startsWith("#") ? "number" : ""));
-  const head = headings.map((one, at) => element("th", { scope: "col", class: kinds[at] || null }, one.replace("#", "")));
+  const kinds = headings.map((one) => ({ "#": "number", "~": "words" })[one[0]] ?? "");
+  const head = headings.map((one, at) => element("th", { scope: "col", class: kinds[at] || null }, one.replace(/^[#~]/, "")));
   const cell = (value, at) => element(at === 0 ? "th" : "td", { class: kinds[at] || null, scope: at === 0 ? "row" : null }, value ?? "");
   const body = rows.map((row) => element("tr", {}, row.map((value, at) => cell(value instanceof Node ? value : String(value ?? ""), at))));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
