@@ -110,6 +110,29 @@ async def test_the_newest_message_of_each_key_is_kept(
     assert figures["compactedLedger"]["entries"] > 0
 
 
+@pytest.mark.world("us", "eu")
+async def test_a_log_with_markers_of_replicated_subscriptions_is_compacted(world: World) -> None:
+    """Both regions have markers between the messages, and the position is still replicated after the compaction."""
+    client = world.client("us")
+    earliest = InitialPosition.EARLIEST
+    consumer = await client.subscribe(TOPIC, "s", initial_position=earliest, replicated=True)
+    for number in range(5):
+        await send(client, ("a", b"%d" % number))
+        await consumer.acknowledge(await consumer.receive(), confirmed=True)
+        await world.quiet()
+    log = broker_of(world, "us").directory.serving[TOPIC].log
+    assert log.next_entry_id > 5, "there are markers"
+    await compact(world)
+    assert await left(client) == [("a", b"4")]
+    await send(client, ("a", b"5"))
+    assert await left(client) == [("a", b"4"), ("a", b"5")]
+    await compact(world)
+    assert await left(client) == [("a", b"5")]
+    await consumer.acknowledge(await consumer.receive(), confirmed=True)
+    await world.quiet()
+    assert broker_of(world, "eu").directory.serving[TOPIC].subscriptions["s"].backlog() == 0
+
+
 async def test_when_everything_was_deleted_there_is_no_last_message(world: World) -> None:
     client = world.client("us")
     await send(client, ("a", b"1"), ("a", b""))

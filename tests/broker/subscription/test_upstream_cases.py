@@ -87,6 +87,10 @@ CASES = {
     "testWriteMarkerTaskOfReplicateSubscriptions": (
         f"{STATUS}::test_a_subscription_without_replication_writes_no_markers"
     ),
+    "testReplicatedSubscriptionWithCompaction": (
+        "broker/compaction/test_compaction.py::"
+        "test_a_log_with_markers_of_replicated_subscriptions_is_compacted"
+    ),
     "testReplicatedSubscriptionOneWay": (
         f"{CORE}::test_a_peer_that_never_responds_gets_one_request_per_growing_timeout"
     ),
