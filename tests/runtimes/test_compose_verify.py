@@ -75,9 +75,11 @@ def without_name(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) -> None:
-    """Regions keep running, with SQLite in the very files that are read; with Kafka everything may even be down."""
+    """Regions keep running, with SQLite in the very files that are read; with Kafka everything may even be down. The
+    host verifies with the embedded engine, the network with Spark: their reports are equal, too."""
     geoemu = (sys.executable, "-m", "emulator.cli")
-    on_host = json.loads(done(*geoemu, "verify", run.run_dir, "--report", tmp_path, "--json", cwd=tmp_path))
+    command = (*geoemu, "verify", run.run_dir, "--engine", "embedded", "--json")
+    on_host = json.loads(done(*command, "--report", tmp_path, cwd=tmp_path))
     assert on_host["verdict"] == "valid"
     assert on_host["figures"]["published"]["acknowledged"] > 400
 
@@ -95,7 +97,7 @@ def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) ->
     if (run.run_dir / "kafka").exists():
         # Nothing runs any more; the required services are started again.
         asyncio.run(run.down())
-        verdict = done(*geoemu, "verify", run.run_dir, "--in-network", "--json", cwd=tmp_path)
+        verdict = done(*command, "--in-network", cwd=tmp_path)
         assert json.loads(verdict) == on_host
 
 
