@@ -2,7 +2,7 @@
 
 PYTHON   ?= python3
 SCENARIO ?= emulator/scenarios/region-failover.yaml
-# What to set up for: light, run, compose, test or bench.
+# What to set up for: light, run, compose, test, site or bench.
 GOAL     ?= test
 # process or compose; empty: what topology.yaml says.
 RUNTIME  ?=
@@ -20,7 +20,7 @@ ARGS     ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-long swarm bench lint docs
+.PHONY: help setup run test test-all test-long swarm bench lint docs site
 
 help:
 	@echo "make run      kill a region of topology.yaml under load and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
@@ -28,7 +28,8 @@ help:
 	@echo "make test-all run the tests of every commit, including containers, Kafka and Spark, as .ci/run does (ARGS=...)"
 	@echo "make test-long run what .ci/run leaves out: all clients, all mutants, 2,000 seeds, 200 moments of kill -9 (hours)"
 	@echo "make swarm    run generated workloads and faults in virtual time (SEEDS=200 FROM=1 JOBS=2, or SEED=n; WORKLOAD=, WITHOUT=, SHRINK=1; ARGS=--list)"
-	@echo "make docs     write the reference pages of docs/reference/ from the code"
+	@echo "make docs     write the reference pages of docs/reference/ and the figures of docs/concepts/ from the code"
+	@echo "make site     build the documentation site into build/site, and check its links"
 	@echo "make lint     check style, types and import rules"
 	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md explains the figures"
 	@echo "make setup    only prepare: .venv, pinned packages, Java"
@@ -86,6 +87,12 @@ docs: setup
 	@$(VENV)/python -m tests.swarm.workloads_table
 	@$(VENV)/python -m tests.swarm.invariants_table
 	@$(VENV)/python -m tests.spark_jobs.tampering.table
+	@$(VENV)/python -m scripts.figures
+
+site: GOAL = site
+site: setup
+	@$(VENV)/sphinx-build -q -W --keep-going -b html docs build/site $(ARGS)
+	@echo "The site: build/site/index.html"
 
 lint: setup
 	@$(VENV)/ruff check .

@@ -21,9 +21,13 @@ class NotPinned(Exception):
 
 
 def read_lock(path: Path = LOCK) -> dict[str, str]:
-    """Return the lines of each package in the lock: its version, its hashes, and the packages that require it."""
-    found = re.finditer(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
-    return {match[1].lower(): match[0] for match in found}
+    """Return the lines of each package in the lock: its versions (some are for some versions of Python only), their
+    hashes, and the packages that require it."""
+    locked: dict[str, str] = {}
+    for match in re.finditer(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", path.read_text(), re.MULTILINE | re.DOTALL):
+        name = match[1].lower()
+        locked[name] = locked.get(name, "") + match[0]
+    return locked
 
 
 def wanted(extras: Iterable[str], locked: dict[str, str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Install the requirements of a goal: `.venv` with the pinned packages, geoemu itself, Java for Spark.
 
-    scripts/setup [--is-done] light|run|compose|test|bench
+    scripts/setup [--is-done] light|run|compose|test|site|bench
 
 `run` installs the requirements of a run and its verdict; `light` fewer, for a verdict without Spark and Java; `compose`
 adds packages to start containers; `test` adds to that the light engine, browser drivers and linters; `bench` adds the
@@ -40,7 +40,8 @@ GOALS = {
     "light": LIGHT,
     "run": RUN,
     "compose": (*RUN, "compose"),
-    "test": (*RUN, "embedded", "compose", "dev"),
+    "test": (*RUN, "embedded", "compose", "dev", "site"),
+    "site": ("site",),
     "bench": (*RUN, "embedded", "compose", "bench"),
 }
 """The extras of pyproject.toml that each goal requires."""

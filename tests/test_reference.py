@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.figures import figures
 from scripts.reference import FOLDER, pages
 
 
@@ -23,3 +24,9 @@ def test_a_reference_page_is_up_to_date(name: str, generated: dict[str, str]) ->
 
 def test_every_generated_page_is_stored(generated: dict[str, str]) -> None:
     assert all((FOLDER / name).is_file() for name in generated)
+
+
+def test_the_figures_of_the_concepts_are_up_to_date() -> None:
+    assert not [path.name for path, content in figures().items() if path.read_text() != content], (
+        "run: make docs"
+    )
