@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from emulator.config.topology import Topology
 from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import InvariantResult, Violation
 from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.durable_media import Medium
+from emulator.simulation.invariant_check import InvariantResult, Violation
 from emulator.simulation.virtual_time import SimulationError
 from emulator.simulation.world import World
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from emulator.simulation.checkers import Violation
+    from emulator.simulation.invariant_check import Violation
     from emulator.simulation.outcome import Figures
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -16,7 +16,6 @@ from emulator.config.region import NamespaceConfig
 from emulator.errors import ConfigurationError
 from emulator.run.history_events import HistoryEvent
 from emulator.scenarios.scenario import find_scenario
-from emulator.simulation.checkers import regions_converge, replicated_everywhere
 from emulator.simulation.evidence import (
     DeliveredMessages,
     LogView,
@@ -25,6 +24,7 @@ from emulator.simulation.evidence import (
     RunEvidence,
     StoredMessage,
 )
+from emulator.simulation.log_checkers import regions_converge, replicated_everywhere
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.scenarios.figures import subscription_figures
 from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario

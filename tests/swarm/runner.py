@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.simulation.checkers import InvariantResult, first_violation, run_checks
 from emulator.simulation.evidence import Disks, full, have_converged, seconds_of
 from emulator.simulation.history import note_repair
+from emulator.simulation.invariant_check import InvariantResult, first_violation, run_checks
 from emulator.simulation.outcome import (
     SimulationOutcome,
     configurations_of,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from emulator.config.topology import Topology
-from emulator.simulation.checkers import Violation
 from emulator.simulation.evidence import seconds_of
+from emulator.simulation.invariant_check import Violation
 from emulator.simulation.region import AS_SHIPPED, Overrides
 from tests.swarm.plan import Plan
 from tests.swarm.runner import Outcome, run_plan

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from emulator.client import Client, ClientError
 from emulator.run.history_events import payload_digest
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.invariant_check import Found, InvariantCheck
 from tests.swarm.evidence import Evidence, OperationResult
 from tests.swarm.mutant import Mutants
 from tests.swarm.names import public_name

@@ -30,10 +30,11 @@ from emulator.scenarios.region_queries import TopicStatus, topic_status
 from emulator.scenarios.run_context import ScenarioEnvironment, ScenarioObserver, ScenarioResult
 from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, load_scenario
-from emulator.simulation.checkers import CHECKS, InvariantResult, Violation, first_violation, run_checks
+from emulator.simulation.checkers import CHECKS
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, have_converged
 from emulator.simulation.history import SimulatedHistory, note_repair
+from emulator.simulation.invariant_check import InvariantResult, Violation, first_violation, run_checks
 from emulator.simulation.outcome import (
     SimulationOutcome,
     run_to_the_end,

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from emulator.simulation.checkers import (
-    ALWAYS,
-    CONSUMED,
-    CONVERGED,
-    REPLICATED,
-    Found,
-    InvariantCheck,
-    witness_of,
-)
+from emulator.simulation.checkers import ALWAYS, CONSUMED, CONVERGED, REPLICATED
+from emulator.simulation.invariant_check import Found, InvariantCheck, witness_of
 from tests.swarm.evidence import Evidence
 
 

@@ -23,9 +23,9 @@ from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.simulation.checkers import Found
 from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import full, scan_once
+from emulator.simulation.invariant_check import Found
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.command_types import CommandType

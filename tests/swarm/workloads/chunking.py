@@ -31,7 +31,7 @@ from emulator.core.dispatch.strategy import DispatchStrategy
 from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
 from emulator.core.topic.state import EntryFacts, TopicState
 from emulator.model.values import MessageChunk
-from emulator.simulation.checkers import Found
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan, with_settings

@@ -12,8 +12,8 @@ from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
 from emulator.core.topic.compaction import LatestOfKeys
 from emulator.model.values import KeyedEntry
 from emulator.net.http import NoHttpResponse
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan

@@ -30,7 +30,7 @@ from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.strategy import DispatchStrategy
 from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
-from emulator.simulation.checkers import Found
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan

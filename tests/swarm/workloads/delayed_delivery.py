@@ -19,8 +19,8 @@ from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.strategy import DispatchStrategy
 from emulator.core.dispatch.types import Delivery, DispatchLimits, Read, SubscriptionType, Wake
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from emulator.simulation.virtual_time import EPOCH_MS
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part

@@ -18,8 +18,8 @@ from emulator.core.admission import ClientProducer, EntrySizeLimits, Peer, Publi
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.commands import create_producer
 from emulator.wire.entry import plain_entry, with_replication

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from emulator.broker.connection.liveness import Liveness
 from emulator.client import ConsumerType, InitialPosition
-from emulator.simulation.checkers import Found
 from emulator.simulation.host import Host, HostState
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import ConsumerPlan, Plan, with_settings

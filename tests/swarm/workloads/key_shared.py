@@ -17,8 +17,8 @@ from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.strategy import DispatchStrategy
 from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.faults import Fault, KillClient, PauseClient, Reset
 from tests.swarm.mutant import part

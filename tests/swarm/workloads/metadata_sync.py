@@ -20,7 +20,7 @@ from emulator.core.metadata.record import LATEST, DocumentRecord, ElementState
 from emulator.errors import StorageError
 from emulator.model.stored_keys import PartitionedTopicPath, parse_path
 from emulator.net.http import NoHttpResponse
-from emulator.simulation.checkers import Found
+from emulator.simulation.invariant_check import Found
 from emulator.simulation.world import NAMESPACE
 from emulator.storage.configuration.contract import Conflict
 from spark_jobs.evidence.metadata_events import WHOLE, Document

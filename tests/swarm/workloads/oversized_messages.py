@@ -15,8 +15,8 @@ from emulator.core.admission import EntrySizeLimits, Publisher, Refusal, Scanned
 from emulator.errors import ServerError
 from emulator.model.markers import Marker
 from emulator.run.history_events import payload_digest
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from emulator.wire.codec_hot.publishing import Receipt, send_frame
 from emulator.wire.commands import create_producer
 from emulator.wire.entry_layout import ensure_checksum

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from emulator.broker.replication.entry_forms import RemoteSchemaVersions
 from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan

@@ -15,8 +15,8 @@ from typing import ClassVar
 from emulator.client import EARLIEST, MessageId
 from emulator.core.cursor.cursor import Cursor
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.checkers import Found, witness_of
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found, witness_of
 from emulator.simulation.virtual_time import EPOCH_MS
 from tests.swarm.actors.clients import ConsumerActor
 from tests.swarm.evidence import Evidence, OperationResult

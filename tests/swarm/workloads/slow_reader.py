@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX, FlowControl, PauseReason
 from emulator.client import ClientError
-from emulator.simulation.checkers import Found
 from emulator.simulation.host import Host
+from emulator.simulation.invariant_check import Found
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire.commands import PROTOCOL_VERSION, Connect, Lookup
 from tests.swarm.evidence import Evidence

@@ -17,8 +17,8 @@ from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.types import ConsumerState
 from emulator.model.hashing import murmur3
 from emulator.run.history_events import payload_digest
-from emulator.simulation.checkers import Found
 from emulator.simulation.history import message_id_text, text_of
+from emulator.simulation.invariant_check import Found
 from tests.swarm.actors.clients import ranges_text
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part

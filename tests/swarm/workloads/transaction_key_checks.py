@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from emulator.simulation.checkers import Found, InvariantCheck
+from emulator.simulation.invariant_check import Found, InvariantCheck
 from tests.swarm.checkers.transaction_tasks import (
     ABORT_MARKER,
     COMMIT_MARKER,

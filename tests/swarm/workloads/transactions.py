@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from emulator.client import EARLIEST, Client, Producer
 from emulator.core.topic.state import TopicState
 from emulator.core.topic.visibility import Visibility
-from emulator.simulation.checkers import Found
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part
 from tests.swarm.plan import Plan

@@ -18,8 +18,8 @@ from emulator.broker.topic.topic import Topic
 from emulator.client import Client, ClientError, Consumer
 from emulator.core.topic.retention import LogHold
 from emulator.net.http import NoHttpResponse
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan

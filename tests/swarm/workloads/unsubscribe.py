@@ -14,8 +14,8 @@ from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
-from emulator.simulation.checkers import Found
 from emulator.simulation.evidence import full
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import topic
 from tests.swarm.plan import Plan

@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from emulator.client import Batching
-from emulator.simulation.checkers import Found
+from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Workload

@@ -1,0 +1,203 @@
+"""Checks of what regions stored: every acknowledged message, once, in order, the same in all regions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from emulator.simulation.evidence import MessageOrigin, RunEvidence, StoredMessage
+from emulator.simulation.invariant_check import Found, witness_of
+
+# INV-1
+
+
+def acknowledged_stored(evidence: RunEvidence) -> Found:
+    """Every acknowledged message is stored in its region at the message id that its client received."""
+    for origin, attempts in evidence.published.items():
+        acknowledged = [attempt for attempt in attempts.values() if attempt.acknowledged]
+        if not acknowledged:
+            continue
+        copies = {one.text for one in _copies(evidence, origin.region).get(origin, ())}
+        for attempt in acknowledged:
+            if attempt.text not in copies:
+                witness = {"message": str(origin), "text": attempt.text, "region": origin.region}
+                yield f"{origin} was acknowledged in {origin.region} and is not stored there", witness
+    yield from _wrong_message_ids(evidence)
+
+
+def _wrong_message_ids(evidence: RunEvidence) -> Found:
+    for origin, attempts in evidence.published.items():
+        by_message_id = evidence.log(origin.region, origin.topic).by_message_id
+        for attempt in attempts.values():
+            for message_id in attempt.message_ids:
+                stored = by_message_id.get(message_id)
+                if stored is None or (stored.origin, stored.text) != (origin, attempt.text):
+                    found = "nothing" if stored is None else str(stored.origin)
+                    yield (
+                        f"{origin} was acknowledged at {message_id} in {origin.region}, where {found} is stored",
+                        {"message": str(origin), "told": message_id, "stored there": found},
+                    )
+
+
+def _copies(evidence: RunEvidence, region: str) -> dict[MessageOrigin, list[StoredMessage]]:
+    """Return all copies in a region by origin, in log order, including those of open and aborted transactions."""
+    found = evidence.copies.get(region)
+    if found is None:
+        found = evidence.copies[region] = defaultdict(list)
+        for (where, _), view in evidence.logs.items():
+            if where == region:
+                for one in view.by_message_id.values():
+                    found[one.origin].append(one)
+    return found
+
+
+# INV-2
+
+
+def stored_once(evidence: RunEvidence) -> Found:
+    """No region stores a message twice, or without deduplication more often than its origin region does."""
+    for region in sorted({region for region, _ in evidence.logs}):
+        for origin, copies in _copies(evidence, region).items():
+            if len(copies) < 2:
+                continue
+            deduplicates = evidence.replication_rules.deduplicates(origin.topic)
+            at_origin = len(_copies(evidence, origin.region).get(origin, ()))
+            if region == origin.region and not deduplicates:
+                continue  # the client sent the message again because it had no receipt: a legitimate duplicate
+            if region != origin.region and len(copies) <= at_origin and not deduplicates:
+                continue
+            message_ids = " and ".join(one.message_id for one in copies)
+            yield (
+                f"{origin} is stored {len(copies)} times in {region}, at {message_ids}",
+                {"message": str(origin), "text": copies[-1].text, "region": region, "at": message_ids},
+            )
+
+
+def replicated_everywhere(evidence: RunEvidence) -> Found:
+    """After healing, each message of an origin region is stored in all its replication regions that are not lost."""
+    for (region, _), view in sorted(evidence.logs.items()):
+        for one in view.messages:
+            if one.origin.region != region or region in evidence.lost:
+                continue
+            for other in evidence.replication_rules.required_regions(one.origin, one.replicate_to):
+                if other not in evidence.lost and one.origin not in _copies(evidence, other):
+                    yield (
+                        f"{one.origin} is stored in {region} at {one.message_id} and never arrived in {other}",
+                        {**witness_of(one), "missing in": other},
+                    )
+
+
+# INV-3
+
+
+def only_published_stored(evidence: RunEvidence) -> Found:
+    """Every stored message was sent by a client, with the same content, and to this region."""
+    for (region, topic), view in sorted(evidence.logs.items()):
+        for entry in view.garbled:
+            yield (
+                f"{region} stores at {view.ledger}:{entry} what no client sent",
+                {"topic": topic, "region": region},
+            )
+        for one in view.messages:
+            if one.text not in evidence.published.get(one.origin, {}):
+                yield f"{one.origin} ({one.text!r}) is stored in {region}; no client sent it", witness_of(one)
+            elif region not in evidence.replication_rules.required_regions(one.origin, one.replicate_to):
+                named = ", ".join(one.replicate_to)
+                yield f"{one.origin} was restricted to {named} and is stored in {region}", witness_of(one)
+
+
+# INV-4
+
+
+def order_of_each_origin(evidence: RunEvidence) -> Found:
+    """Each log holds the messages of one producer in the order of their sequence ids; duplicates do not count."""
+    for (region, topic), view in sorted(evidence.logs.items()):
+        highest: dict[tuple[str, str], StoredMessage] = {}
+        seen: set[MessageOrigin] = set()
+        for one in view.messages:
+            if one.origin in seen:
+                continue
+            seen.add(one.origin)
+            producer = (one.origin.region, one.origin.producer)
+            before = highest.get(producer)
+            if before is not None and one.origin.number < before.origin.number:
+                yield (
+                    f"in {region}, {one.origin} is stored at {one.message_id}, "
+                    f"after {before.origin} at {before.message_id}",
+                    {**witness_of(one), "behind": before.message_id, "topic": topic},
+                )
+            else:
+                highest[producer] = one
+
+
+# INV-6
+
+
+def regions_converge(evidence: RunEvidence) -> Found:
+    """After healing, each region stores an origin's messages in its order; of a lost region a prefix suffices."""
+    for topic in evidence.topics:
+        regions = evidence.replication_rules.regions(topic)
+        for origin in regions:
+            for region in regions:
+                if region != origin:
+                    yield from _difference(evidence, topic, origin, region)
+
+
+def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> Found:
+    own = evidence.log(origin, topic)
+    required = [
+        one
+        for one in own.messages
+        if one.origin.region == origin
+        and region in evidence.replication_rules.required_regions(one.origin, one.replicate_to)
+    ]
+    stored = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
+    for expected, found in zip(required, stored, strict=False):
+        if (expected.origin, expected.text) != (found.origin, found.text):
+            yield (
+                f"of the messages of {origin} {region} holds {found.origin} at {found.message_id} "
+                f"where {origin} has {expected.origin}",
+                {"topic": topic, **witness_of(found), "expected": str(expected.origin)},
+            )
+            return
+    may_lack = origin in evidence.lost or region in evidence.lost
+    if len(stored) > len(required) or (len(stored) < len(required) and not may_lack):
+        longer, name = (required, origin) if len(required) > len(stored) else (stored, region)
+        one = longer[min(len(required), len(stored))]
+        yield (
+            f"{origin} holds {len(required)} messages of its own for {region}, which holds {len(stored)}: "
+            f"{one.origin} is only in {name}",
+            {"topic": topic, **witness_of(one)},
+        )
+
+
+# INV-7
+
+
+def positions_grow(evidence: RunEvidence) -> Found:
+    """Entry ids increase within each log, and no message id is returned for two messages."""
+    for (region, topic), view in sorted(evidence.logs.items()):
+        for before, after in zip(view.ids, view.ids[1:], strict=False):
+            if after <= before:
+                yield (
+                    f"entry {after} follows entry {before} in {region}",
+                    {"topic": topic, "region": region},
+                )
+    returned_for: dict[tuple[str, str, str], MessageOrigin] = {}
+    for origin, attempts in evidence.published.items():
+        for attempt in attempts.values():
+            for message_id in attempt.message_ids:
+                other = returned_for.setdefault((origin.region, origin.topic, message_id), origin)
+                if other != origin:
+                    yield (
+                        f"{message_id} in {origin.region} was returned for {other} and for {origin}",
+                        {"at": message_id, "region": origin.region},
+                    )
+
+
+# INV-11
+
+
+def no_entries_of_fenced_owners(evidence: RunEvidence) -> Found:
+    """No write of an older owner of a log is stored after a newer owner took the log over."""
+    for sentence in evidence.fencing_violations:
+        yield sentence, {}
