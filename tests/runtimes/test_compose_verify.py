@@ -16,6 +16,7 @@ import pytest
 from emulator.config.region import LogConfig
 from emulator.runtimes.compose.command import compose_command
 from emulator.runtimes.compose.runtime import ComposeRuntime
+from emulator.scenarios.await_conditions import await_condition
 from tests.cli.test_cli import complaints
 from tests.drills.test_containers import Load, perform, published_more
 
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.real, pytest.mark.long]
 
 UP_SECONDS = 120
 VERDICT_SECONDS = 300
+QUIET_SECONDS = 60
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
@@ -51,6 +53,8 @@ async def some_load(runtime: ComposeRuntime) -> None:
         await runtime.start("us-east")
         await published_more(load.producers["us-east"])
         await load.end()
+        # Regions keep running while one engine after the other verifies.
+        await await_condition(runtime, "quiet", None, None, QUIET_SECONDS)
     finally:
         await load.leave()
 
