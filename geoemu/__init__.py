@@ -23,16 +23,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
+    from emulator.model.explanations import Explanation
     from emulator.model.failover_plans import FailoverPlan, PartitionedPlan, Translation
     from emulator.recording import recorded
     from emulator.run.service_contract import Contract
+    from geoemu.async_geo import AsyncGeo
+    from geoemu.async_up import attach_async, up_async
     from geoemu.run import Geo, attach, up
     from geoemu.simulated import SimulatedRun, simulate
     from geoemu.verdict import Finding, Verdict
 
 __all__ = [
+    "AsyncGeo",
     "ConfigurationError",
     "Contract",
+    "Explanation",
     "FailoverPlan",
     "Finding",
     "Geo",
@@ -43,14 +48,18 @@ __all__ = [
     "Translation",
     "Verdict",
     "attach",
+    "attach_async",
     "recorded",
     "simulate",
     "up",
+    "up_async",
 ]
 
 _MODULES = {
+    "AsyncGeo": "geoemu.async_geo",
     "ConfigurationError": "emulator.errors",
     "Contract": "emulator.run.service_contract",
+    "Explanation": "emulator.model.explanations",
     "FailoverPlan": "emulator.model.failover_plans",
     "Finding": "geoemu.verdict",
     "Geo": "geoemu.run",
@@ -61,9 +70,11 @@ _MODULES = {
     "Translation": "emulator.model.failover_plans",
     "Verdict": "geoemu.verdict",
     "attach": "geoemu.run",
+    "attach_async": "geoemu.async_up",
     "recorded": "emulator.recording",
     "simulate": "geoemu.simulated",
     "up": "geoemu.run",
+    "up_async": "geoemu.async_up",
 }
 
 

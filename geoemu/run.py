@@ -15,6 +15,7 @@ from uuid import uuid4
 from emulator.config.loading import load_topology
 from emulator.config.renamed import renamed_arguments
 from emulator.errors import RuntimeFailure
+from emulator.model.explanations import Explanation
 from emulator.model.failover_plans import FailoverPlan, Translation
 from emulator.model.values import TopicName
 from emulator.recording import recorded
@@ -25,6 +26,7 @@ from emulator.run.history import HistoryWriter
 from emulator.run.service_contract import Contract, write_contract
 from emulator.runtimes.admin_client import NoHttpResponse, call_url, describe
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
+from emulator.runtimes.explain_queries import explain_in_regions
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run, operator_history, select_regions
 from emulator.runtimes.verifier import verify_command, verify_now
@@ -151,6 +153,19 @@ class Geo(Waits):
         found = self._background.run(survey([self._region(region)], read_topics_over_http))
         known = found.topics.get(region, {}).get(str(TopicName.parse(topic)))
         return None if known is None else known.unacknowledged.get(subscription)
+
+    def explain(self, kind: str, *name: str, region: str | None = None) -> dict[str, Explanation]:
+        """Return the state of an object, and why it is so, by region: `explain("subscription", "orders", "billing")`.
+        Regions that do not respond, or do not have the object, are left out.
+
+        `kind`, `name`: as for `geoemu explain`. `region`: query this region only. Raises ConfigurationError if the kind
+        or the region is unknown, or no region has the object; RuntimeFailure if no region responds.
+        """
+        responses = self._background.run(explain_in_regions(self._runtime, kind, name, region))
+        found = {one.region: one.explanation for one in responses if one.explanation is not None}
+        if not found:
+            raise RuntimeFailure("; ".join(f"region {one.region}: {one.problem}" for one in responses))
+        return found
 
     def failover_plan(self, topic: str, subscription: str, *, from_: str, to: str) -> FailoverPlan:
         """Return what happens if the consumers of a subscription leave region `from_` now and continue in region `to`,

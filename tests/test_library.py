@@ -300,3 +300,17 @@ def test_a_removed_region_is_left_out_of_all_topics_and_refused(folder: Path) ->
         assert json.loads(again.stdout)["policies"] == [], "no policy names it any more"
         client.close()
     assert living(folder / "run") == []
+
+
+def test_a_program_reads_why_something_is_as_it_is(folder: Path) -> None:
+    with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+        found = geo.explain("link", "us-east", "eu-central")
+        assert [(one.region, one.what, one.why) for one in found.values()] == [("us-east", "established", "")]
+        geo.kill("eu-central")
+        wait_until(lambda: bool(geo.explain("link", "us-east", "eu-central")["us-east"].why), "a reason")
+        with pytest.raises(geoemu.RuntimeFailure, match="region eu-central: it is killed"):
+            geo.explain("link", "eu-central", "us-east", region="eu-central")
+        with pytest.raises(geoemu.ConfigurationError, match="is not a kind"):
+            geo.explain("lnik", "us-east", "us-west")
+        with pytest.raises(geoemu.ConfigurationError, match="no such region"):
+            geo.explain("link", "us-east", "us-west", region="mars")
