@@ -34,6 +34,15 @@ def parse_config(text: str) -> dict[str, str]:
     return found
 
 
+def read_config(path: Path) -> tuple[str, dict[str, str]]:
+    """Return the text of a configuration file and its settings. Raises OSError, or ValueError with the file's path."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, parse_config(text)
+    except ValueError as problem:
+        raise ValueError(f"{path}: {problem}") from None
+
+
 def settings_in(environment: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """Return the settings in environment variables: those with the prefix, which outrank, and those in `names`. Raises
     ValueError for a value of several lines, which would become several settings."""
@@ -66,9 +75,9 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         for path in map(Path, arguments):
-            text = path.read_text()
-            names = {*parse_config(text), *KNOWN}
-            path.write_text(with_settings(text, settings_in(os.environ, names)))
+            text, present = read_config(path)
+            found = settings_in(os.environ, {*present, *KNOWN})
+            path.write_bytes(with_settings(text, found).encode())
     except (OSError, ValueError) as problem:
         print(f"geoemu: {problem}", file=sys.stderr)
         return 2

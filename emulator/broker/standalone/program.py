@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 from emulator import __version__
 from emulator.broker.log_output import set_format
 from emulator.broker.main import serve
-from emulator.broker.standalone.config_file import parse_config
+from emulator.broker.standalone.config_file import read_config
 from emulator.broker.standalone.settings import NAMESPACE, ignored, standalone_config
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def _standalone(options: argparse.Namespace, home: Path) -> int:
     """Serve the region until it is stopped. OSError or ValueError when its settings cannot be applied."""
     if not options.no_functions_worker:
         raise ValueError(NO_FUNCTIONS)
-    values = parse_config(options.config.read_text())
+    _, values = read_config(options.config)
     if options.advertised_address:
         values["advertisedAddress"] = options.advertised_address
     data = home / "data" / "standalone"

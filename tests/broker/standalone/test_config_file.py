@@ -64,5 +64,16 @@ def test_the_script_writes_its_environment_into_files(
     monkeypatch.setenv("managedLedgerX", "2")
     assert main([str(file)]) == 0
     assert file.read_text() == "managedLedgerX=2\nclusterName=tc\n"
+    broken = tmp_path / "broken.conf"
+    for content, problem in ((b"\xff", "can't decode"), (b"x", "line 1: 'x' is not name=value")):
+        broken.write_bytes(content)
+        assert main([str(broken)]) == 2
+        assert broken.read_bytes() == content
+        printed = capsys.readouterr().err
+        assert printed.startswith(f"geoemu: {broken}: ")
+        assert problem in printed
+    monkeypatch.setenv("PULSAR_PREFIX_clusterName", "\udcff")
+    assert main([str(file)]) == 2
+    assert file.read_text() == "managedLedgerX=2\nclusterName=tc\n"
     assert main([str(tmp_path / "missing.conf")]) == main([]) == 2
     assert "missing.conf" in capsys.readouterr().err
