@@ -64,7 +64,7 @@ class HttpExchange(asyncio.Protocol):
             async with asyncio.timeout(RESPONSE_SECONDS):
                 transport, _ = await self._network.connect(lambda: self, self._host, self._port)
         except OSError as failure:  # TimeoutError is one
-            raise NoHttpResponse(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
+            raise NoHttpResponse(f"{self._host}:{self._port}: {str(failure) or 'no response'}") from failure
         for event in (
             h11.Request(method=method, target=target, headers=headers),
             h11.Data(data=content),
@@ -78,7 +78,7 @@ class HttpExchange(asyncio.Protocol):
             async with asyncio.timeout(seconds):
                 return await self._response
         except (OSError, h11.RemoteProtocolError) as failure:
-            raise NoHttpResponse(f"{self._host}:{self._port}: {failure or 'no response'}") from failure
+            raise NoHttpResponse(f"{self._host}:{self._port}: {str(failure) or 'no response'}") from failure
 
     def close(self) -> None:
         if self._transport is not None:

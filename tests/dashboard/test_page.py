@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emulator.config.loading import load_topology
+from emulator.config.topology import Topology
 from tests.broker.admin.served import Served, served
 from tests.dashboard.conftest import TIMEOUT_MS
 from tests.dashboard.served_dashboard import (
@@ -123,6 +126,50 @@ def test_a_link_is_cut_slowed_and_healed_by_keyboard_only(
     focus("#heal-all")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Link us-east to us-west, up, 1 ms").wait_for()
+
+
+@pytest.mark.parametrize(("count", "width"), [(2, 400), (5, 400), (12, 400), (12, 1600)])
+def test_boxes_of_many_regions_do_not_overlap(browser: Any, tmp_path: Path, count: int, width: int) -> None:
+    with served_dashboard(StatesOnly(tmp_path, many_regions(tmp_path, count))) as dashboard:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.set_default_timeout(TIMEOUT_MS)
+        page.goto(dashboard.url)
+        page.locator("#map svg").wait_for()
+        boxes = [box.bounding_box() for box in page.locator("#map .box").all()]
+        assert len(boxes) == count
+        for one, other in itertools.combinations(boxes, 2):
+            apart_x = abs(one["x"] - other["x"]) >= one["width"] - 1
+            assert apart_x or abs(one["y"] - other["y"]) >= one["height"] - 1
+        for box, name in zip(boxes, page.locator("#map .name").all(), strict=True):
+            assert name.bounding_box()["width"] <= box["width"]
+        page.close()
+
+
+def test_a_fault_is_injected_by_name_where_no_map_is_drawn(browser: Any, tmp_path: Path) -> None:
+    with served_dashboard(StatesOnly(tmp_path, many_regions(tmp_path, 20))) as dashboard:
+        page = browser.new_page(viewport={"width": 400, "height": 900})
+        page.set_default_timeout(TIMEOUT_MS)
+        page.goto(dashboard.url)
+        page.get_by_text("A map of 20 regions is not drawn").wait_for()
+        page.get_by_label("Region", exact=True).select_option("a-region-with-a-name-3")
+        page.get_by_label("link to").select_option("a-region-with-a-name-17")
+        page.get_by_label("only in this direction").check()
+        page.get_by_role("button", name="Cut").click()
+        page.get_by_text("cut between a-region-with-a-name-3 and a-region-with-a-name-17").wait_for()
+        cut = [link for link, shape in dashboard.run.links.items() if shape.state == "cut"]
+        assert cut == [("a-region-with-a-name-3", "a-region-with-a-name-17")]
+        assert page.evaluate("document.documentElement.scrollWidth") == 400
+        page.close()
+
+
+def many_regions(folder: Path, count: int) -> Topology:
+    """Return a topology with regions whose names differ at their end."""
+    (folder / "clusters").mkdir()
+    regions = "".join(f"  a-region-with-a-name-{number}: {{}}\n" for number in range(count))
+    (folder / "clusters" / "all.yaml").write_text(f"regions:\n{regions}")
+    namespaces = "tenants: [public]\nnamespaces: {public/default: {regions: all}}\n"
+    (folder / "topology.yaml").write_text(f"name: many\nclusters: [all]\n{namespaces}")
+    return load_topology(folder / "topology.yaml")
 
 
 def test_the_focus_stays_while_the_status_changes(open_page: OpenPage, dashboard: ServedDashboard) -> None:

@@ -4,6 +4,7 @@ import { change, read, repeat } from "./api.js";
 import { setClass, setText } from "./dom.js";
 import { key, RegionMap } from "./map.js";
 import { Panel } from "./panel.js";
+import { Picker } from "./picker.js";
 import { eventTable } from "./topic_view.js";
 import { Topics, update } from "./topics.js";
 import { duration, time } from "./words.js";
@@ -15,11 +16,13 @@ let state = null, selected = null, pending = 0;
 
 const map = new RegionMap(byId("map"), select);
 const panel = new Panel(byId("panel"), act);
+const picker = new Picker(byId("pick-from"), byId("pick-to"), select);
 const topics = new Topics();
 
 function select(chosen) {
   selected = chosen;
   panel.select(chosen);
+  picker.show(chosen);
   show();
 }
 
@@ -49,7 +52,9 @@ function show() {
   const lags = lagsOf(status);
   map.show(status, lags, selected);
   panel.show(status, lags, pending > 0);
-  topics.setRegions(status.regions.map((one) => one.name));
+  const names = status.regions.map((one) => one.name);
+  picker.setRegions(names);
+  topics.setRegions(names);
   setText(byId("run"), `${status.ended ? "ended run" : "run"} in ${status.run}`);
   byId("heal-all").disabled = pending > 0 || status.ended;
   document.title = `geoemu: ${status.regions.filter((one) => one.state === "running").length} of ${status.regions.length} regions run`;

@@ -34,12 +34,16 @@ export function facts(pairs) {
   return element("dl", { class: "facts" }, shown.flatMap(([label, value]) => [element("dt", {}, label), element("dd", {}, value)]));
 }
 
-// `headings`: texts, those of numbers with a leading "#", of sentences with a leading "~". `rows`: lists of texts, numbers or elements.
+// `headings`: texts, those of numbers with a leading "#", of sentences with a leading "~". `rows`: lists of values; the
+// last value of a shorter list takes the room of the missing ones.
 export function table(headings, rows, caption) {
-  const kinds = headings.map((one) => ({ "#": "number", "~": "words" })[one[0]] ?? "");
-  const head = headings.map((one, at) => element("th", { scope: "col", class: kinds[at] || null }, one.replace(/^[#~]/, "")));
-  const cell = (value, at) => element(at === 0 ? "th" : "td", { class: kinds[at] || null, scope: at === 0 ? "row" : null }, value ?? "");
-  const body = rows.map((row) => element("tr", {}, row.map((value, at) => cell(value instanceof Node ? value : String(value ?? ""), at))));
+  const kinds = headings.map((one) => ({ "#": "number", "~": "words" })[one[0]] ?? null);
+  const head = headings.map((one, at) => element("th", { scope: "col", class: kinds[at] }, one.replace(/^[#~]/, "")));
+  const lineOf = (row) => element("tr", {}, row.map((value, at) => {
+    if (at === 0) return element("th", { scope: "row" }, String(value));
+    const missing = at === row.length - 1 ? headings.length - row.length : 0;
+    return element("td", { class: missing ? "soft" : kinds[at], colspan: missing ? missing + 1 : null }, String(value ?? ""));
+  }));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, body)));
+    element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows.map(lineOf))));
 }

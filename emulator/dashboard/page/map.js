@@ -4,13 +4,16 @@
 import { drawing, element, setClass, setText } from "./dom.js";
 import { duration, isDisturbed, linkTone, regionTone } from "./words.js";
 
-const BOX_PX = 46, APART_PX = 9, LABELLED_MAX = 4, REGIONS_MAX = 12;
+const BOX_PX = 46, APART_PX = 9, LABELLED_MAX = 4, REGIONS_MAX = 12, NARROW_PX = 500, CHARACTER_PX = 8.6;
+// Where the label is along its arrow: nearer to the start, so that the labels of neighbouring arrows do not meet.
+const LABEL_AT = 0.36;
 
 export class RegionMap {
   constructor(parent, select) {
     this.parent = parent;
     this.select = select;
     this.shape = "";
+    this.isNarrow = false;
     this.parts = new Map();
   }
 
@@ -26,8 +29,9 @@ export class RegionMap {
 
   draw(regions, links, width) {
     this.parts.clear();
+    this.isNarrow = width < NARROW_PX;
     if (regions.length > REGIONS_MAX) {
-      this.parent.replaceChildren(element("p", { class: "soft" }, `A map of ${regions.length} regions is not drawn; the tables list all of them.`));
+      this.parent.replaceChildren(element("p", { class: "soft" }, `A map of ${regions.length} regions is not drawn: choose a region or link by name.`));
       return;
     }
     const places = place(regions, width);
@@ -78,7 +82,8 @@ export class RegionMap {
 
   label(link, places) {
     const { start, end, right } = ends(link, places);
-    const middle = { x: (start.x + end.x) / 2 + right.x * 7, y: (start.y + end.y) / 2 + right.y * 7 };
+    const along = (one, other) => one + (other - one) * LABEL_AT;
+    const middle = { x: along(start.x, end.x) + right.x * 7, y: along(start.y, end.y) + right.y * 7 };
     const anchor = Math.abs(right.x) < 0.35 ? "middle" : right.x > 0 ? "start" : "end";
     const text = drawing("text", { class: "label", x: middle.x, y: middle.y + 4 + (anchor === "middle" ? 8 * right.y : 0), "text-anchor": anchor });
     this.parts.get(key(link)).label = text;
@@ -99,11 +104,11 @@ export class RegionMap {
     const tone = linkTone(link, regions), lag = lags.get(key(link));
     const isSelected = selected && selected.from === link.from && selected.to === link.to;
     setClass(part.group, `link tone-${tone}${isSelected ? " selected" : ""}`);
-    const words = describe(link, lag);
+    const words = describe(link, lag, ", lag ");
     part.group.setAttribute("aria-label", `Link ${link.from} to ${link.to}, ${link.state}, ${words}`);
     if (!part.label) return;
     setClass(part.label, `label tone-${tone}`);
-    setText(part.label, words);
+    setText(part.label, this.isNarrow ? describe(link, lag, ", ") : words);
   }
 }
 
@@ -111,26 +116,39 @@ export function key(link) {
   return `${link.from} ${link.to}`;
 }
 
-function describe(link, lag) {
+// `separator`: what precedes the lag.
+function describe(link, lag, separator) {
   const speed = link.state !== "up" ? link.state : isDisturbed(link) ? "disturbed" : `${Number(link.latency_ms.toFixed(1))} ms`;
-  return lag && lag.messages ? `${speed}, lag ${duration(lag.age_ms)}` : speed;
+  return lag && lag.messages ? `${speed}${separator}${duration(lag.age_ms)}` : speed;
 }
 
 // The regions on an ellipse, those of a cluster side by side.
 function place(regions, width) {
   const ordered = [...regions].sort((a, b) => a.cluster.localeCompare(b.cluster));
-  const n = ordered.length, maximum = width > 420 ? 22 : 12;
-  const names = ordered.map((one) => (one.name.length > maximum ? `${one.name.slice(0, maximum - 1)}…` : one.name));
-  const room = n > 6 ? width * 0.14 : width / 2 - 12;
-  const half = Math.min(Math.max(...names.map((one) => one.length)) * 4.1 + 14, room);
-  const height = n === 1 ? 80 : n === 2 ? 120 : Math.min(width * 0.72, 190 + 45 * n);
+  const n = ordered.length, half = halfWidth(ordered, width);
+  const height = n === 1 ? 80 : n === 2 ? 120 : Math.max(Math.min(width * 0.72, 190 + 45 * n), (Math.floor(n / 2) + 1) * 54);
   const radius = { x: width / 2 - half - 6, y: height / 2 - BOX_PX / 2 - 6 };
   const begin = n === 2 ? Math.PI : -Math.PI / 2;
   return new Map(ordered.map((one, at) => {
     const angle = begin + (2 * Math.PI * at) / n;
     const shift = n > 1 ? { x: Math.cos(angle) * radius.x, y: Math.sin(angle) * radius.y } : { x: 0, y: 0 };
-    return [one.name, { x: width / 2 + shift.x, y: height / 2 + shift.y, half, name: names[at] }];
+    return [one.name, { x: width / 2 + shift.x, y: height / 2 + shift.y, half, name: shortened(one.name, Math.floor((half * 2 - 10) / CHARACTER_PX)) }];
   }));
+}
+
+// Half the width of a box: as its longest name needs, but neighbours at the top of the ellipse must not overlap.
+function halfWidth(regions, width) {
+  const wanted = Math.min(Math.max(...regions.map((one) => one.name.length)) * (CHARACTER_PX / 2) + 8, width * 0.19);
+  if (regions.length < 5) return wanted;
+  const share = Math.sin((2 * Math.PI) / regions.length);
+  return Math.min(wanted, (share * (width / 2 - 6) - 4) / (2 + share));
+}
+
+// Names of regions often differ at their end.
+function shortened(name, maximum) {
+  if (name.length <= maximum) return name;
+  const end = Math.floor((maximum - 1) / 2);
+  return `${name.slice(0, maximum - 1 - end)}…${name.slice(name.length - end)}`;
 }
 
 // The ends of an arrow at the borders of two boxes, with the arrows of both directions apart.

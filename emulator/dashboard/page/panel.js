@@ -67,9 +67,9 @@ export class Panel {
     const region = status.regions.find((one) => one.name === this.selected.region);
     const link = status.links.find((one) => one.from === this.selected.from && one.to === this.selected.to);
     for (const [verb, button] of this.buttons) {
-      button.disabled = isBusy || status.ended || (region ? !isPossible(verb, region.state) : false);
+      button.disabled = isBusy || status.ended || !(region || link) || (region ? !isPossible(verb, region.state) : false);
     }
-    const pairs = region ? describeRegion(region) : link ? describeLink(link, lags.get(key(link))) : [];
+    const pairs = region ? describeRegion(region) : link ? describeLink(link, lags.get(key(link))) : [["state", "these regions have no link"]];
     const shown = facts(pairs);
     if (shown.textContent !== this.details.textContent) this.details.replaceChildren(shown);
   }

@@ -9,7 +9,7 @@ export function subscriptionTable(shown, name) {
   const details = new Map(explained.map((one) => [one.region, one.subscription]));
   const rows = linesOf(shown).map(({ region, label, row, problem }) => {
     const one = row?.subscriptions[name];
-    if (!one) return [label, problem || (row ? "does not exist" : "not loaded"), "", "", "", "", "", ""];
+    if (!one) return [label, problem || (row ? "does not exist" : "not loaded")];
     const known = details.get(region);
     return [label, one.mark_delete, one.backlog, one.consumers, one.replicated ? "yes" : "no", known ? positions(known.sent) : "", known ? received(known.received) : "", one.why_not_replicated || "nothing"];
   });

@@ -24,7 +24,7 @@ export function topicTable(shown) {
     return [label, owner ?? "none", epoch ?? "", queue || "empty", row.entries, row.last_position, lacking(row.replication)];
   });
   const headings = ["region", "owner", "#epoch", "queue", "#entries", "last position", "~backlog of other regions"];
-  return table(headings, rows.map((row) => [...row, ...Array(headings.length - row.length).fill("")]), "The topic in each region");
+  return table(headings, rows, "The topic in each region");
 }
 
 function lacking(replication) {
@@ -45,10 +45,18 @@ export function explanations(explained) {
   return element("dl", { class: "facts" }, [...regions].flatMap(([words, names]) => [element("dt", {}, names.join(", ")), element("dd", {}, words)]));
 }
 
+function takesSnapshots(row) {
+  return row !== null && Object.keys(row.snapshots).length > 0;
+}
+
 export function snapshotTable(shown) {
-  const lines = linesOf(shown).filter(({ row }) => row && Object.keys(row.snapshots).length);
-  if (!lines.length) return element("p", { class: "soft" }, "No snapshot is taken of this topic: it has no replicated subscription that is loaded.");
-  const rows = lines.map(({ label, row: { snapshots: one } }) => [label, one.started, one.completed, one.timed_out, one.aborted, one.pending, one.why_not || "nothing"]);
+  const lines = linesOf(shown);
+  if (!lines.some(({ row }) => takesSnapshots(row))) return element("p", { class: "soft" }, "No snapshot is taken of this topic: it has no replicated subscription that is loaded.");
+  const rows = lines.map(({ label, row, problem }) => {
+    if (!takesSnapshots(row)) return [label, problem || "takes none"];
+    const one = row.snapshots;
+    return [label, one.started, one.completed, one.timed_out, one.aborted, one.pending, one.why_not || "nothing"];
+  });
   return table(["region", "#started", "#completed", "#timed out", "#aborted", "#under way", "~a newer one waits for"], rows, "Snapshot rounds of each region");
 }
 
