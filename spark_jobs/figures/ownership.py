@@ -85,7 +85,12 @@ class Contest:
 
 
 def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) -> tuple[Contest, ...]:
-    """Return the first SHOWN_MAX contests with a fault of a host, by name. Hosts with shared access are ignored."""
+    """Return the first SHOWN_MAX contests with a fault of a host, by name. Hosts with shared access are ignored.
+
+    The driver collects the times of grants, of runs with a fault of a host alone."""
+    facts = list(facts)
+    if not any(_fault_in(fact) for fact in facts):
+        return ()
     hosts = evidence.events.where((F.col("op") == "connect") & F.col("outcome").isin("asked", "ok"))
     has_epoch = F.col("topic_epoch").isNotNull()
     rows = (
@@ -110,10 +115,15 @@ def faults_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[
     """Return the faults of hosts, sorted by time."""
     known, found = set(hosts), []
     for fact in facts:
-        verb, _, host = (fact["detail"] or "").partition(" ")
-        if fact["op"] == "note" and verb in _ENDS and host in known:
-            found.append(HostFault(fact["at_ms"], verb, host))
+        fault = _fault_in(fact)
+        if fault is not None and fault.host in known:
+            found.append(fault)
     return sorted(found)
+
+
+def _fault_in(fact: Mapping[str, Any]) -> HostFault | None:
+    verb, _, host = (fact["detail"] or "").partition(" ")
+    return HostFault(fact["at_ms"], verb, host) if fact["op"] == "note" and verb in _ENDS else None
 
 
 def contests(requests: Sequence[AccessRequest], faults: Sequence[HostFault]) -> tuple[Contest, ...]:
