@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from spark_jobs.evidence.positions import is_place
+
 if TYPE_CHECKING:
     from spark_jobs.sources.run_folder import RegionLog
 
@@ -35,6 +37,11 @@ class Group(NamedTuple):
     """Entries with a smaller id were trimmed, even if their bytes are still there."""
     data: bytes
     """The entries in the group codec."""
+
+    def has_places(self, entries: int) -> bool:
+        """Return whether a log can have the positions of this number of entries."""
+        last = self.first_entry_id + entries - 1
+        return self.first_entry_id >= 0 and is_place(self.ledger_id, last)
 
 
 class LogHead(NamedTuple):

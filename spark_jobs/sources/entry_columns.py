@@ -85,6 +85,9 @@ class EntryColumns:
         except StorageError as damage:
             self.add_damage(str(damage))
             return
+        if not group.has_places(len(lengths)):
+            self.add_damage(f"{place}:{group.first_entry_id}: a position that no log can have")
+            return
         bounds = accumulate(lengths, initial=(1 + len(lengths)) * ENTRY_OVERHEAD_BYTES)
         entries = enumerate(pairwise(bounds), group.first_entry_id)
         kept = [(entry_id, *of) for entry_id, of in entries if entry_id >= group.trimmed_below]

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from emulator.run.history_schema import COMMON, FIELDS, LineCheck, Wrong
+from spark_jobs.evidence.positions import LEDGER, LEDGERS
 
 _ARROW_TYPES = {"number": pa.float64(), "integer": pa.int64(), "boolean": pa.bool_(), "string": pa.string()}
 COLUMNS: Mapping[str, pa.DataType] = dict.fromkeys(("op", "outcome"), pa.string()) | {
@@ -171,11 +172,14 @@ def _validate_origins(columns: Mapping[str, pa.Array]) -> None:
 
 
 def _places(message_ids: pa.Array) -> dict[str, pa.Array]:
-    """Return the numbers of message ids. ArrowInvalid for a number that exceeds 64 bits."""
+    """Return the numbers of message ids, which logs can have."""
     parts = pc.extract_regex(message_ids, _MESSAGE_ID)
     _require(parts.null_count == message_ids.null_count)
     types = (pa.int64(), pa.int64(), pa.int32())
-    return {name: pc.struct_field(parts, name).cast(kind) for name, kind in zip(_PLACE, types, strict=True)}
+    found = {name: pc.struct_field(parts, name).cast(kind) for name, kind in zip(_PLACE, types, strict=True)}
+    _require((pc.max(found["ledger_id"]).as_py() or 0) < LEDGERS)
+    _require((pc.max(found["entry_id"]).as_py() or 0) < LEDGER)
+    return found
 
 
 def _text_of(column: pa.Array) -> bytes:

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from emulator.model.values import CLIENTS
-from emulator.run.history_schema import FRAME, INT64_MAX, LineCheck, Wrong
+from emulator.run.history_schema import FRAME, LineCheck, Wrong
 from emulator.run.json_text import parse_json
 from spark_jobs.engines.frames import record_batch, schema
+from spark_jobs.evidence.positions import LEDGERS, is_place
+from spark_jobs.sources.plans import is_possible_plan
 from spark_jobs.sources.run_folder import EvidenceDamage
 
 ROW_SCHEMA = schema(
@@ -52,7 +54,8 @@ DAMAGES_MAX = 20
 
 AT_MS_END = 2**53
 """The first integer after those that a column of doubles represents exactly."""
-INT64_DIGITS = len(str(INT64_MAX))
+IMPOSSIBLE_CHARACTERS_MIN = len(f"{LEDGERS}:0:0")
+"""Length of the shortest message id that no log can have."""
 
 _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 
@@ -320,8 +323,10 @@ class _Reader:
         if fields["at_ms"] >= AT_MS_END:
             return Wrong("at_ms", "must be less than 2^53")
         message_id = fields.get("message_id", "")
-        if len(message_id) > INT64_DIGITS and max(map(int, message_id.split(":"))) > INT64_MAX:
-            return Wrong("message_id", f"its numbers must be at most 2^63-1, not {message_id}")
+        if len(message_id) >= IMPOSSIBLE_CHARACTERS_MIN and not _is_message_id(message_id):
+            return Wrong("message_id", f"must be a position that a log can have, not {message_id}")
+        if "plan" in fields and not is_possible_plan(fields["plan"]):
+            return Wrong("plan", "must have positions that a log can have")
         op = fields["op"]
         if op == "omission":
             return Wrong(None, f"the program did not record what followed: {fields['detail']}")
@@ -350,6 +355,11 @@ class _Reader:
             return full
         rule = f"must be in a namespace of this run ({', '.join(sorted(self._namespaces))}), not {topic}"
         return Wrong("topic", rule)
+
+
+def _is_message_id(message_id: str) -> bool:
+    ledger, entry, _ = map(int, message_id.split(":"))
+    return is_place(ledger, entry)
 
 
 def row_of(fields: dict[str, Any], topic: str | None, file: str | None = None) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.evidence.positions import LEDGER
+from spark_jobs.evidence.positions import LEDGER, is_entry, is_place, place_number
 
 Range = tuple[int, int]
 
@@ -46,6 +46,14 @@ def recorded_plans(facts: Iterable[Mapping[str, Any]]) -> tuple[RecordedPlan, ..
     return tuple(_plan_of(fact, json.loads(fact["plan"])) for fact in facts if fact["op"] == "failover_plan")
 
 
+def is_possible_plan(plan: Mapping[str, Any]) -> bool:
+    """Return whether logs can have the positions of a valid plan."""
+    texts = (plan[name] for name in ("resume", "source_mark_delete", "target_last") if name in plan)
+    places = (map(int, text.split(":")) for text in texts)
+    ids = (entry for one in plan.get("source_acknowledged", ()) for entry in one)
+    return all(is_place(*place) for place in places) and all(map(is_entry, ids))
+
+
 def _plan_of(fact: Mapping[str, Any], plan: Mapping[str, Any]) -> RecordedPlan:
     mark_delete = _number(plan.get("source_mark_delete"))
     ranges = [] if mark_delete is None else plan.get("source_acknowledged", [])
@@ -71,7 +79,7 @@ def _number(position: str | None) -> int | None:
     if position is None:
         return None
     ledger, entry = map(int, position.split(":"))
-    return ledger * LEDGER + entry
+    return place_number(ledger, entry)
 
 
 def _disjoint(ranges: Iterable[Range]) -> tuple[Range, ...]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from emulator.errors import StorageError
 from spark_jobs.engines.frames import DataFrame, read, schema, small_frame
+from spark_jobs.evidence.positions import is_entry
 from spark_jobs.sources import export_log, kafka, sqlite
 from spark_jobs.sources.contract import Group, LogDamaged, LogReader, RowRange, StoredReader
 from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
@@ -142,7 +143,9 @@ def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:
     logs are skipped: other readers report them."""
     ends, _ = _read_each(
         folder,
-        lambda log, reader: [((log.region, topic), end) for topic, end in reader.read_ends(log).items()],
+        lambda log, reader: [
+            ((log.region, topic), end) for topic, end in reader.read_ends(log).items() if is_entry(end)
+        ],
     )
     return dict(ends)
 

@@ -183,6 +183,9 @@ class EntryTable(LogTable):
         except StorageError as damage:
             yield self._damage(str(damage), region)
             return
+        if not group.has_places(len(entries)):
+            yield self._damage(f"{place}: a position that no log can have", region)
+            return
         for entry_id, data in enumerate(entries, group.first_entry_id):
             if entry_id >= group.trimmed_below:
                 try:

@@ -243,9 +243,7 @@ def inspected(spark: SparkEngine) -> Iterator[InspectedSpark]:
 
 
 @pytest.fixture
-def large(
-    inspected: InspectedSpark, monkeypatch: pytest.MonkeyPatch
-) -> tuple[InspectedSpark, list[int]]:
+def large(inspected: InspectedSpark, monkeypatch: pytest.MonkeyPatch) -> tuple[InspectedSpark, list[int]]:
     engine = inspected
     engine.tune(LARGE_BYTES)
     engine.session.conf.set("spark.sql.shuffle.partitions", "3")

@@ -150,7 +150,9 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: dict[str, object], complain
     [
         (b'{"detail":"\xed\xa0\x80"}', ":3: cannot be parsed: a text has the lone surrogate"),
         (b"[" * 200_000, ":3: cannot be parsed: it is nested too deeply"),
-        (READ + b'"message_id":"9223372036854775808:1:-1"}', ":3: message_id: its numbers must be at most"),
+        (READ + b'"message_id":"9223372036854775808:1:-1"}', ":3: message_id: must be a position that"),
+        (READ + b'"message_id":"134217728:1:-1"}', ":3: message_id: must be a position that a log can have"),
+        (READ + b'"message_id":"1:68719476736:0"}', ":3: message_id: must be a position that a log can have"),
         (b'[{"op":"end"}]', ":3: must be a JSON object"),
         (HEAD + b'"others":["\\ud800"]}', ":3: cannot be parsed: a text has"),
         (HEAD + b'"others":3}', ":3: others: must be a list of names"),

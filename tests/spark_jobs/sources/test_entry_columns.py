@@ -56,6 +56,19 @@ def rows(entries: list[bytes], trimmed_below: int = 0, first_entry_id: int = 0) 
     return sorted(columns.take().to_pylist(), key=lambda row: (row["entry_id"] is None, row["entry_id"] or 0))
 
 
+@pytest.mark.parametrize("first", [-1, 2**36 - 1, 2**62])
+def test_entries_at_positions_that_no_log_can_have_are_a_damage(first: int) -> None:
+    (row,) = rows([PLAIN, PLAIN], first_entry_id=first)
+    assert f"entries from 3:{first}: a position that no log can have" in str(row["damage"])
+
+
+def test_the_last_position_of_a_ledger_is_read() -> None:
+    assert [row["entry_id"] for row in rows([PLAIN, PLAIN], first_entry_id=2**36 - 2)] == [
+        2**36 - 2,
+        2**36 - 1,
+    ]
+
+
 def rows_the_long_way(entries: list[bytes]) -> list[dict[str, object]]:
     columns = EntryColumns("here")
     for entry_id, data in enumerate(entries):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from emulator.model.markers import Snapshot, SubscriptionUpdate
 from emulator.model.stored_keys import CursorKey, GrantKey
+from emulator.model.values import Position
 from emulator.wire.markers import encode_marker
 
 from ..sample_run import TOPIC, SampleRun, place, put_value
@@ -101,6 +102,11 @@ CURSORS = [
         on_disk=cursor_at(12),
     ),
     incomplete(
+        "a cursor at a position that no log can have",
+        "the cursor of billing in us-east cannot be read: 68719476736 is no entry id",
+        on_disk=cursor_at(2**36),
+    ),
+    incomplete(
         "a cursor that cannot be read",
         "the cursor of billing in us-east cannot be read: not a cursor: KeyError('mark_delete')",
         on_disk=lambda path: put_value(path, EAST, CursorKey(TOPIC, "billing").text, b"{}"),
@@ -116,6 +122,19 @@ CURSORS = [
         "broken snapshot",
         "1 snapshot with positions that do not correspond in the logs (us-west 1)",
         lambda run: snapshot(run, 6, 8),
+    ),
+    incomplete(
+        "a snapshot with a position that no log can have",
+        "in us-west: it has the position 134217728:1, which no log can have",
+        lambda run: run.mark(WEST, Snapshot("s", place(WEST, 1), ((EAST, Position(2**27, 1)),)), 20),
+    ),
+    incomplete(
+        "a log in a ledger that no log can have",
+        "entries from 134217728:0: a position that no log can have",
+        on_disk=in_sequence(
+            lambda path: edit(path, EAST, "UPDATE logs SET log_id = ?", 2**27),
+            lambda path: edit(path, EAST, "UPDATE entry_groups SET log_id = ?", 2**27),
+        ),
     ),
     incomplete(
         "a snapshot with a wrong checksum",
@@ -227,6 +246,12 @@ PLANS = [
         "billing from us-east to us-west: the plan stated 1 skipped messages, and us-west skipped 3",
         skips(3, stated=1),
         finished_in_west,
+        run=planned,
+    ),
+    incomplete(
+        "a plan with a position that no log can have",
+        "plan: must have positions that a log can have",
+        with_plan(target_last="134217728:1"),
         run=planned,
     ),
     incomplete(
