@@ -88,6 +88,10 @@ class DashboardServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._observer.close()
 
+    @property
+    def changes_under_way(self) -> int:
+        return len(self._changes)
+
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)

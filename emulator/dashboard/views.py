@@ -32,7 +32,7 @@ async def list_topics(run: Runtime, contains: str) -> dict[str, Any]:
 async def show_topic(run: Runtime, topic: str, subscription: str) -> dict[str, Any]:
     """Return `explain`, what `geoemu explain topic` prints as JSON; `subscription`, the same of a subscription; and
     `regions`: the rows of the topic, or of its loaded partitions, or the problem of the region. An explanation is None
-    for a name that no region knows, or that contains a space. Raises ConfigurationError if no region knows the topic.
+    for a name that no region knows. Raises ConfigurationError if no region knows the topic.
     """
     status = await run.status()
     target = f"/geoemu/v1/topics?topic={quote(topic, safe='')}"

@@ -56,6 +56,8 @@ class StatesOnly:
         self.ended = False
         self.is_silent = False
         """No status is returned while it is set."""
+        self.is_slow = False
+        """No change is completed while it is set."""
         self.failure = ""
         """Why every change fails; empty: none does."""
 
@@ -83,6 +85,8 @@ class StatesOnly:
         return RunStatus(self.run_dir, "process", regions, links, self.ended)
 
     async def _become(self, region: str, state: RegionState) -> None:
+        while self.is_slow:
+            await asyncio.sleep(0.01)
         if self.failure:
             raise RuntimeFailure(self.failure)
         self.states[region] = state

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from emulator.dashboard.server import BODY_BYTES_MAX, TOKEN_HEADER
+from emulator.dashboard.server import BODY_BYTES_MAX, TOKEN_HEADER, DashboardServer
 from emulator.run.history_events import read_events
 from emulator.run.history_schema import FRAME
 from tests.dashboard.served_dashboard import ServedDashboard, StatesOnly, served_dashboard
@@ -222,6 +224,34 @@ def test_the_state_is_returned_while_the_run_does_not_respond(dashboard: ServedD
     dashboard.run.states["us-west"] = "killed"
     while dashboard.get("/api/state")["status"]["regions"][1]["state"] != "killed":
         assert time.monotonic() - begun < 20
+
+
+async def test_a_change_under_way_is_completed_and_recorded_before_the_server_ends(tmp_path: Path) -> None:
+    run = StatesOnly(tmp_path)
+    run.is_slow = True
+    server = DashboardServer(run)  # type: ignore[arg-type]
+    dashboard = ServedDashboard(await server.start(0), run)
+    request = asyncio.create_task(asyncio.to_thread(dashboard.change, KILL))
+    async with asyncio.timeout(20):
+        while not server.changes_under_way:
+            await asyncio.sleep(0.01)
+        closing = asyncio.create_task(server.close())
+        while dashboard_accepts(dashboard):
+            await asyncio.sleep(0.01)
+        assert not closing.done()
+        run.is_slow = False
+        await closing
+        await asyncio.gather(request, return_exceptions=True)
+    assert [fact["op"] for fact in recorded(dashboard)] == ["kill"]
+
+
+def dashboard_accepts(dashboard: ServedDashboard) -> bool:
+    host, _, port = dashboard.host.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_other_paths_and_methods_are_refused(dashboard: ServedDashboard) -> None:

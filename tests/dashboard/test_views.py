@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -79,10 +80,12 @@ def test_a_topic_is_shown_in_every_region_whether_it_responds_or_not(dashboard: 
     assert all("does not respond" in one["problem"] for one in problems)
 
 
-def test_a_topic_whose_name_cannot_be_explained_is_shown_all_the_same(dashboard: ServedDashboard) -> None:
-    shown = dashboard.get("/api/topic?topic=%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D%27ran%27%22%3E")
+def test_names_with_spaces_and_html_are_explained(dashboard: ServedDashboard) -> None:
+    query = urlencode({"topic": HTML, "subscription": f"billing {HTML}"})
+    shown = dashboard.get(f"/api/topic?{query}")
     assert shown["regions"][0]["rows"][0]["topic"].endswith(HTML)
-    assert (shown["explain"], shown["subscription"]) == (None, None)
+    assert shown["explain"]["regions"][0]["what"].startswith("serves 3 entries")
+    assert shown["subscription"]["regions"][0]["subscription"]["mark_delete"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ from emulator.core.metadata.event import readable
 from emulator.model.explanations import KINDS, Explanation, explained
 from emulator.model.reasons import Cause, Reason, ReasonRow
 from emulator.model.suggestions import nearest
-from emulator.model.values import TopicName
 
 Words = tuple[str, ...]
 
@@ -57,13 +56,12 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
     """Explain the object `name` of a kind. `name`: words separated by spaces; topics and transactions also by their
     short forms. NotKnown when the kind or name does not exist."""
     explainer = _explainer(kind)
-    typed = name.split(" ")
     known = list(explainer.names(region))
     for words in known:
-        if _matches(typed, words):
+        if _matches(name, words):
             build = partial(explained, region.config.region, kind, " ".join(words))
             return explainer.explain(region, words, build)
-    hint = nearest(" ".join(typed), (" ".join(map(_as_typed, words)) for words in known))
+    hint = nearest(name, (" ".join(map(_as_typed, words)) for words in known))
     rule = "" if hint is None else f" (did you mean {hint!r}?)"
     shape = " ".join(KINDS[kind].words)
     raise NotKnown(f"region {region.config.region} has no {kind} {name!r}{rule}; a name is {shape}")
@@ -84,11 +82,19 @@ def _explainer(kind: str) -> Explainer:
     return explainer
 
 
-def _matches(typed: list[str], words: Words) -> bool:
-    return len(typed) == len(words) and all(
-        one in (other, _short(other), readable(other)) or _long(one) == other
-        for one, other in zip(typed, words, strict=True)
+def _matches(typed: str, words: Words) -> bool:
+    """Whether a typed name consists of the words of a known one, which may contain spaces themselves."""
+    first, rest = words[0], words[1:]
+    if not rest:
+        return typed in _spellings(first)
+    return any(
+        typed.startswith(f"{one} ") and _matches(typed[len(one) + 1 :], rest) for one in _spellings(first)
     )
+
+
+def _spellings(word: str) -> set[str]:
+    """Return the forms in which a user may type a word."""
+    return {word, _short(word), readable(word), word.removeprefix("persistent://")}
 
 
 def _as_typed(word: str) -> str:
@@ -101,13 +107,6 @@ def _short(word: str) -> str:
     if word.startswith("("):
         return word.strip("()")
     return word.removeprefix("persistent://").removeprefix("public/default/") if "://" in word else word
-
-
-def _long(word: str) -> str:
-    try:
-        return str(TopicName.parse(word))
-    except ValueError:
-        return word
 
 
 def _count(number: int, noun: str) -> str:

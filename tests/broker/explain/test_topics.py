@@ -40,6 +40,17 @@ async def test_explanations_of_all_kinds_have_the_same_fields() -> None:
                     assert not one.waits_for or one.why, one
 
 
+async def test_names_may_contain_spaces() -> None:
+    async with regions("us", "eu") as world, world.client("us") as us:
+        for topic, subscription in (("a b", "c"), ("a", "b c")):
+            await us.subscribe(topic, subscription)
+        assert explained(world, "us", "topic", "a b").name == "persistent://public/default/a b"
+        both = explained(world, "us", "subscription", "public/default/a b c")
+        assert both.name == "persistent://public/default/a b c"
+        with pytest.raises(NotKnown):
+            explained(world, "us", "topic", "a b c")
+
+
 async def test_a_normal_state_has_no_reason() -> None:
     async with regions("us", "eu") as world, world.client("us") as us:
         await (await us.producer(TOPIC)).send(b"hello")
