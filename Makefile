@@ -84,6 +84,7 @@ bench: setup
 
 docs: setup
 	@$(VENV)/python -m scripts.reference
+	@$(VENV)/python -m scripts.async_api
 	@$(VENV)/python -m tests.swarm.workloads_table
 	@$(VENV)/python -m tests.swarm.invariants_table
 	@$(VENV)/python -m tests.spark_jobs.tampering.table

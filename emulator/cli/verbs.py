@@ -6,6 +6,7 @@ itself when it runs."""
 from __future__ import annotations
 
 from emulator.cli import (
+    init,
     run,
     client_environment,
     graph,
@@ -28,6 +29,7 @@ from emulator.cli import (
 from emulator.cli.application import app
 
 FAMILIES = (
+    init,
     run,
     client_environment,
     graph,
