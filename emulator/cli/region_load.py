@@ -35,7 +35,7 @@ class RegionLoad:
     cluster: str
     state: str
     rate_in: float | None = None
-    """Messages published per second."""
+    """Messages per second that clients publish or other regions replicate."""
     rate_out: float | None = None
     """Messages sent to consumers per second."""
     backlog: float | None = None
