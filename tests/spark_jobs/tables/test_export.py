@@ -5,24 +5,41 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from emulator.model.markers import Snapshot
 from emulator.model.stored_keys import CursorKey
+from emulator.model.values import Position
 from emulator.storage.sqlite.store import open_sqlite
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.sources.export_folder import MANIFEST, ExportUnreadable
+from spark_jobs.sources.marker_claims import CLAIM, with_claims
 from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.tables.export import ExportRefused, export_run
 from spark_jobs.tables.schema import TABLES
 from spark_jobs.verify import evaluate_run, main
 
-from ..sample_run import TOPIC, SampleRun
+from ..sample_run import TOPIC, SampleRun, place
+from ..tampering.runs import (
+    EAST,
+    WEST,
+    both_granted,
+    converged,
+    coordinator,
+    cursor_at,
+    keyed,
+    replicated_cursors,
+    small_run,
+    two_owners,
+)
 from .test_readers import read_table
 
 
@@ -55,6 +72,12 @@ def store_cursor(run: Path, region: str, mark_delete: int) -> None:
     asyncio.run(store())
 
 
+def impossible() -> SampleRun:
+    run = small_run()
+    run.mark(EAST, Snapshot("s", place(EAST, 1), ((WEST, Position(2**27, 1)),)), 20)
+    return run
+
+
 def in_transaction(tmp_path: Path) -> Path:
     run = SampleRun()
     run.publish("us-east", 0, 1.0, transaction=(0, 3))
@@ -83,6 +106,43 @@ def test_the_verdict_on_transactions_is_the_same(tmp_path: Path) -> None:
     run = in_transaction(tmp_path)
     export = export_run(run, tmp_path / "export").folder
     assert result(verdict_on(export)) == result(verdict_on(run))
+
+
+@pytest.mark.parametrize(
+    ("make", "on_disk", "verdict"),
+    [
+        pytest.param(converged, replicated_cursors(), "valid", id="markers"),
+        pytest.param(converged, replicated_cursors(us_west=7), "invalid", id="a cursor that lacks an update"),
+        pytest.param(keyed, coordinator(), "valid", id="journals"),
+        pytest.param(two_owners, both_granted, "valid", id="grants"),
+        pytest.param(impossible, cursor_at(2), "unknown", id="an impossible position"),
+    ],
+)
+def test_the_verdict_on_markers_and_stored_values_is_the_same(
+    tmp_path: Path, make: Callable[[], SampleRun], on_disk: Callable[[Path], object], verdict: str
+) -> None:
+    run = make().write(tmp_path / "run")
+    on_disk(run)
+    expected = result(verdict_on(run))
+    assert expected["verdict"] == verdict
+    export = export_run(run, tmp_path / "export").folder
+    assert result(verdict_on(export)) == expected
+
+
+def test_markers_of_an_export_are_read_by_their_texts() -> None:
+    """The exports of versions without the rule of impossible positions contain these texts."""
+    texts = [
+        None,
+        '{"subscription": "s", "positions": [["b", [134217728, 1]]]}',
+        "{}",
+        '{"positions": 3}',
+        "[",
+    ]
+    columns = {"marker": pa.array(texts), "claim": pa.nulls(len(texts), CLAIM)}
+    rows = with_claims(pa.RecordBatch.from_pydict(columns))
+    problems = [claim and claim["problem"] for claim in rows.column("claim").to_pylist()]
+    assert problems[:2] == [None, "it has the position 134217728:1, which no log can have"]
+    assert ["it is no marker of an export" in str(one) for one in problems[2:]] == [True] * 3
 
 
 def test_an_export_has_every_table_with_the_rows_of_the_run(run: Path, export: Path) -> None:
