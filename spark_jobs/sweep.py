@@ -17,7 +17,7 @@ from typing import Any
 
 from emulator.run.limits import Limit
 from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
-from spark_jobs.engines.session import LOCAL_MASTER
+from spark_jobs.engines.masters import DEFAULT_MASTER
 from spark_jobs.engines.starting import ENGINES, EngineName, choose, started
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.figures.limits import exit_code
@@ -96,10 +96,16 @@ def _runs_in(directory: Path) -> list[Path]:
 
 
 def sweep(
-    name: EngineName, runs: Sequence[Path], *, master: str | None = None, expect: Any = None
+    name: EngineName,
+    runs: Sequence[Path],
+    *,
+    master: str | None = None,
+    expect: Any = None,
+    in_network: bool = False,
 ) -> list[SweepResult]:
-    """Evaluate all runs in one session, and return the results, worst first. `expect`: see `verify.limits_of`. Raises
-    EngineUnavailable if the engine does not start; if it fails later, the remaining runs have no verdict."""
+    """Evaluate all runs in one session, and return the results, worst first. `expect`: see `verify.limits_of`;
+    `in_network`: see `open_run_folder`. Raises EngineUnavailable if the engine does not start; if it fails later, the
+    remaining runs have no verdict."""
     readable, results = [], []
     for run in runs:
         problem, size_bytes = _size(run)
@@ -111,7 +117,7 @@ def sweep(
         with _session(name, master, max((size for _, size in readable), default=0)) as session:
             for run, _ in readable:
                 with session() as engine:
-                    results.append(_evaluated(engine, run, expect))
+                    results.append(_evaluated(engine, run, expect, in_network))
     except EngineUnavailable as failure:
         if not any(one.evaluation for one in results):
             raise
@@ -150,9 +156,10 @@ def _session(name: EngineName, master: str | None, evidence_bytes: int) -> Itera
         yield same
 
 
-def _evaluated(engine: QueryEngine, run: Path, expect: Expected) -> SweepResult:
+def _evaluated(engine: QueryEngine, run: Path, expect: Expected, in_network: bool) -> SweepResult:
     try:
-        return SweepResult(run, evaluate_run(engine, run, limits=limits_of(run, expect)))
+        limits = limits_of(run, expect)
+        return SweepResult(run, evaluate_run(engine, run, limits=limits, in_network=in_network))
     except (ExportUnreadable, LimitsUnreadable, OSError) as problem:
         return SweepResult(run, problem=str(problem))
 
@@ -187,7 +194,13 @@ def _perform(options: argparse.Namespace) -> int:
     name, remark = choose(options.engine, options.master)
     if remark:
         print(remark, file=sys.stderr, flush=True)
-    results = sweep(name, find_runs(options.directories), master=options.master, expect=options.expect)
+    results = sweep(
+        name,
+        find_runs(options.directories),
+        master=options.master,
+        expect=options.expect,
+        in_network=options.in_network,
+    )
     status = overall_exit_code(results)
     content = {"exit_code": status, "runs": [one.as_json() for one in results]}
     text = json.dumps(content) if options.json else as_text(results)
@@ -208,8 +221,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help="a run directory, an export, or a directory of them",
     )
-    parser.add_argument("--master", help=f"use this Spark cluster (default: {LOCAL_MASTER})")
+    parser.add_argument("--master", help=f"use this Spark cluster (default: {DEFAULT_MASTER})")
     parser.add_argument("--engine", choices=ENGINES, help="Spark, or DuckDB in this process (default: spark)")
+    parser.add_argument(
+        "--in-network", action="store_true", help="connect to the regions from a container in their network"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--expect",

@@ -21,7 +21,7 @@ from pathlib import Path
 from emulator.run.limits import LIMITS_FILE, Limit, parse_limits, read_limits
 from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.frames import use_engine
-from spark_jobs.engines.session import LOCAL_MASTER
+from spark_jobs.engines.masters import DEFAULT_MASTER
 from spark_jobs.engines.starting import (
     ENGINES,
     Interrupted,
@@ -234,7 +234,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     """Add the options of where and when the verdict is computed."""
     parser.add_argument(
         "--master",
-        help=f"use this Spark cluster, which must see RUN_DIR under the same path (default: {LOCAL_MASTER})",
+        help=f"use this Spark cluster, which must see RUN_DIR under the same path (default: {DEFAULT_MASTER})",
     )
     parser.add_argument(
         "--engine",

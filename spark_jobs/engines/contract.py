@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ class PartitionedSource(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
+    @property
+    def folder(self) -> Path | None:
+        """Directory of the run whose files `read` opens; None if it opens no file."""
+        ...
+
     def parts(self) -> Sequence[Any]:
         """Return the parts that exist now. Parts can be pickled."""
         ...
@@ -36,6 +42,11 @@ class GrowingSource(Protocol):
 
     @property
     def schema(self) -> pa.Schema: ...
+
+    @property
+    def folder(self) -> Path:
+        """Directory of the run whose files `read` opens."""
+        ...
 
     def start(self) -> dict[str, Any]:
         """Return the offset before all evidence."""

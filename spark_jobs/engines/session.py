@@ -17,19 +17,19 @@ import sys
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.engines.contract import EngineUnavailable
+from spark_jobs.engines.masters import ChosenMaster, MasterRefused, choose_master, is_local
+from spark_jobs.engines.shipped_code import CODE_HOME, ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
-LOCAL_MASTER = "local[2]"
 LARGE_BYTES = 32 * 1024 * 1024
 """Spark's own optimisations pay off for evidence of at least this size."""
 TASK_BYTES = 16 * 1024 * 1024
@@ -37,12 +37,11 @@ CONNECT_SECONDS_MAX = 5.0
 """Time limit of a connection to the master of a cluster."""
 EXECUTOR_SECONDS_MAX = 60.0
 """Time limit for jobs that wait in a cluster without an executor."""
-_HOME = Path(__file__).resolve().parents[2]
 _INSTALL = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
-_ALWAYS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+_UNATTENDED = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+"""Settings of sessions that no person watches. `spark-submit` leaves them to its user."""
+_QUERIES = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     # Spark would sort instead of hash when it collects the copies of more than 128 messages.
@@ -116,21 +115,33 @@ def spark_session(
     master: str | None = None, *, evidence_bytes: int = 0, archive_to: Path | None = None
 ) -> Iterator[SparkSession]:
     """Start a session that ends with the block. The output of Spark and its Java is written to a file, from which
-    the reason of a failed start is taken. `archive_to`: Java writes a class archive there. Raises SparkUnavailable if
-    Spark does not start, or from the block if the cluster provides no executor."""
-    master = master or LOCAL_MASTER
-    problem = java_problem() or cluster_problem(master)
-    if problem is not None:
-        raise SparkUnavailable(problem)
+    the reason of a failed start is taken. `master`: see `masters.choose_master`. `archive_to`: Java writes a class
+    archive there. Raises SparkUnavailable if Spark does not start, or from the block if the cluster provides no
+    executor."""
+    chosen = _usable(master)
     with tempfile.TemporaryDirectory(prefix="geoemu-spark-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        session = _start(master, scratch, _java_options(evidence_bytes, archive_to))
+        session = _start(chosen, scratch, _java_options(evidence_bytes, archive_to))
+        used = str(session.sparkContext.master)
         try:
-            with contextlib.nullcontext() if is_local(master) else _cancel_without_executor(session, master):
+            if chosen.is_submitted or not is_local(used):
+                ship_code(session, scratch)
+            with contextlib.nullcontext() if is_local(used) else _cancel_without_executor(session, used):
                 yield session
         finally:
             with _output_to(scratch / "spark.log"):
                 session.stop()
+
+
+def _usable(master: str | None) -> ChosenMaster:
+    """Return the master to use. Raises SparkUnavailable if there is no Java, or no master at its address."""
+    try:
+        chosen = choose_master(master)
+    except MasterRefused as problem:
+        raise SparkUnavailable(str(problem)) from None
+    if chosen.url is not None and (found := java_problem() or cluster_problem(chosen.url)):
+        raise SparkUnavailable(found)
+    return chosen
 
 
 def cluster_problem(master: str) -> str | None:
@@ -201,6 +212,8 @@ def in_a_sentence(problem: Exception) -> str:
     """Return the error as one sentence, without stack traces."""
     if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(problem):
         return "the cluster lost an executor and its results; run the verification again"
+    if not_shared := _NOT_SHARED.search(str(problem)):
+        return not_shared[1]
     lines = [line.strip() for line in str(problem).strip().splitlines()]
     if not lines:
         return type(problem).__name__
@@ -214,6 +227,7 @@ def in_a_sentence(problem: Exception) -> str:
     return f"{first}: {raised[-1]}" if raised else first
 
 
+_NOT_SHARED = re.compile(r"\bRunNotShared: (.+)")
 _RAISED = re.compile(r"([\w$]+\.)*\w*(Error|Exception)\w*: \S")
 
 
@@ -255,36 +269,41 @@ def tune(session: SparkSession, evidence_bytes: int) -> None:
         session.conf.set(key, value)
 
 
-def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession:
+def _start(chosen: ChosenMaster, scratch: Path, driver_java_options: str) -> SparkSession:
     # Python workers take `python3` from the PATH by default, and do not have this process's import path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     log = scratch / "spark.log"
-    builder = SparkSession.Builder().appName("geoemu verify").master(master)
-    settings = {**_ALWAYS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    builder = SparkSession.Builder().appName("geoemu verify")
+    if chosen.is_set_here:
+        builder = builder.master(str(chosen.url))
+    for key, value in _settings(chosen, scratch, driver_java_options).items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(log), _lean_spark() if chosen.is_local else contextlib.nullcontext():
+            session = builder.getOrCreate()
+    except Exception as problem:  # any error of Java, Spark or the network
+        where = f"master {chosen.url}" if chosen.url is not None else "the master of spark-submit"
+        raise SparkUnavailable(f"Spark did not start with {where}: {_reason(log, problem)}") from problem
+    if not chosen.is_submitted:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _settings(chosen: ChosenMaster, scratch: Path, driver_java_options: str) -> dict[str, str]:
+    settings = {**_QUERIES, "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    if chosen.is_submitted:
+        return settings  # Java runs already, with the settings of spark-submit
     java_options = f"-Dlog4j2.configurationFile={_logging_file(scratch).as_uri()} {driver_java_options}"
-    if is_local(master):
+    if chosen.is_local:
         os.environ["PYTHONPATH"] = os.pathsep.join(
-            [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+            [str(CODE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
         java_options += f" {_INITIAL_HEAP}"
-    else:
-        settings["spark.submit.pyFiles"] = str(pack_code(scratch))
-    settings["spark.driver.extraJavaOptions"] = java_options
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    try:
-        with _output_to(log), _lean_spark() if is_local(master) else contextlib.nullcontext():
-            session = builder.getOrCreate()
-    except Exception as problem:  # any error of Java, Spark or the network
-        raise SparkUnavailable(
-            f"Spark did not start with master {master}: {_reason(log, problem)}"
-        ) from problem
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    return settings | _UNATTENDED | {"spark.driver.extraJavaOptions": java_options}
 
 
 def lean_home(spark_home: Path, home: Path) -> Path:
@@ -322,10 +341,6 @@ def _lean_spark() -> Iterator[None]:
         del os.environ["SPARK_HOME"]
 
 
-def is_local(master: str) -> bool:
-    return master.startswith("local") and not master.startswith("local-cluster")
-
-
 def _reason(log: Path, problem: Exception) -> str:
     """Return the last error in Spark's log, else the last output of a Java that did not start, else the exception."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
@@ -345,16 +360,6 @@ def _logging_file(scratch: Path) -> Path:
         "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = %d %p %c: %m%n%ex\n"
     )
     return path
-
-
-def pack_code(scratch: Path) -> Path:
-    """Pack the code that runs in tasks, for machines that do not have it. Spark adds the .zip to their import path."""
-    archive = scratch / "geoemu.zip"
-    with zipfile.ZipFile(archive, "w") as packed:
-        for package in ("spark_jobs", "emulator"):
-            for file in sorted((_HOME / package).rglob("*.py")):
-                packed.write(file, file.relative_to(_HOME))
-    return archive
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.engines.contract import GrowingSource, PartitionedSource, QueryEngine
 from spark_jobs.engines.session import LARGE_BYTES, SparkUnavailable, in_a_sentence, spark_session, tune
+from spark_jobs.engines.shared_folder import SharedFolder
 from spark_jobs.engines.streams import stream
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def spark_engine(master: str | None = None, *, evidence_bytes: int = 0) -> Itera
         except (PySparkException, Py4JError) as problem:
             # Raised inside of the session's block, which replaces it if the cluster provides no executor.
             raise SparkUnavailable(
-                f"Spark failed, so there is no verdict: {in_a_sentence(problem)}"
+                f"Spark failed, so there is no result: {in_a_sentence(problem)}"
             ) from problem
 
 
@@ -142,12 +143,16 @@ class PartReader(DataSourceReader):
 
     def __init__(self, source: PartitionedSource) -> None:
         self._source = source
+        self._shared = None if source.folder is None else SharedFolder.seen_here(source.folder)
 
     def partitions(self) -> list[InputPartition]:
         return [SourcePartition(part) for part in self._source.parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value."""
+        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value. Raises RunNotShared
+        in a task that does not see the run."""
+        if self._shared is not None:
+            self._shared.require()
         if partition.value is None:
             yield pa.RecordBatch.from_pylist([], schema=self._source.schema)
         else:

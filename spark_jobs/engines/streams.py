@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.engines.contract import GrowingSource
+from spark_jobs.engines.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,6 +102,7 @@ class GrowingReader(DataSourceStreamReader):
 
     def __init__(self, source: GrowingSource) -> None:
         self._source = source
+        self._shared = SharedFolder.seen_here(source.folder)
 
     def initialOffset(self) -> dict[str, Any]:
         return self._source.start()
@@ -112,4 +114,5 @@ class GrowingReader(DataSourceStreamReader):
         return [GrowingPartition(part) for part in self._source.parts(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._shared.require()
         yield from self._source.read(partition.value)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +61,10 @@ class HistoryLines:
     regions: tuple[str, ...]
     namespaces: tuple[str, ...]
     schema = ROW_SCHEMA
+
+    @property
+    def folder(self) -> Path | None:
+        return self.slices[0].path.parents[1] if self.slices else None
 
     def parts(self) -> Sequence[Slice]:
         return self.slices

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from spark_jobs.engines.frames import record_batches, schema
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry, rows_of
 from spark_jobs.sources.contract import LogDamaged, StoredReader
 from spark_jobs.sources.region_log import COORDINATORS, STORED_READERS, stored_bytes
-from spark_jobs.sources.run_folder import RegionLog, RunFolder
+from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of
 
 JOURNAL_SCHEMA = schema(
     "damage string, region string, coordinator bigint, generation bigint, number bigint, what string,"
@@ -38,6 +39,10 @@ class CoordinatorJournals:
     bytes_known: int | None
     """Approximate size of the files; None: unknown before reading."""
     schema = JOURNAL_SCHEMA
+
+    @property
+    def folder(self) -> Path | None:
+        return folder_of(self.logs)
 
     def parts(self) -> Sequence[RegionLog]:
         return [log for log in self.logs if log.backend in STORED_READERS]

@@ -10,7 +10,7 @@ Logs that cannot be read yet (the region is starting) are read later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.sources.contract import LogDamaged
+from spark_jobs.sources.contract import Group, LogDamaged
 from spark_jobs.sources.entry_columns import ROW_SCHEMA as ENTRY_SCHEMA
-from spark_jobs.sources.entry_columns import EntryColumns
 from spark_jobs.sources.history_files import ROW_SCHEMA as LINE_SCHEMA
 from spark_jobs.sources.history_files import SLICE_BYTES, Slice, read_rows
-from spark_jobs.sources.region_log import BATCH_ROWS, MESSAGES, READERS
+from spark_jobs.sources.region_log import MESSAGES, READERS, row_batches
 from spark_jobs.sources.run_folder import RegionLog, RunFolder, looks_like_a_run, open_run_folder
 
 Offset = dict[str, Any]
@@ -48,6 +47,10 @@ class NewEntries:
 
     log: RegionLog
     ranges: Mapping[str, tuple[int, int]]
+    damage = None
+
+    def groups(self) -> Iterator[Group]:
+        yield from READERS[self.log.backend].read_between(self.log, self.ranges)
 
 
 @dataclass(frozen=True)
@@ -70,30 +73,23 @@ class GrowingRun:
     in_network: bool = False
     schema = GROWN_SCHEMA
 
+    @property
+    def folder(self) -> Path:
+        return self.path
+
     def start(self) -> Offset:
         return {"logs": {}, "lines": {}}
 
     def latest(self, since: Offset) -> Offset:
         """Return the offset up to which evidence is durable now, at or after `since`. Raises RunVanished."""
-        folder = self._folder()
-        logs = {log.region: _next_entries(log, since["logs"].get(log.region, {})) for log in folder.logs}
-        # Listed again: a program may have begun its history since the logs' ends were determined.
-        files = sorted((folder.path / "history").glob("*.jsonl"))
-        lines = {file.name: _complete_lines(file, since["lines"].get(file.name, NOTHING)) for file in files}
-        return {"logs": {**since["logs"], **logs}, "lines": {**since["lines"], **lines}}
+        logs = log_ends(existing_run(self.path, in_network=self.in_network), since["logs"])
+        return {"logs": logs, "lines": line_ends(self.path, since["lines"])}
 
     def parts(self, since: Offset, until: Offset) -> list[GrowingPart]:
         """Return the parts between two offsets; each can be read by any task."""
-        folder = self._folder()
-        found: list[GrowingPart] = []
-        for log in folder.logs:
-            before, ends = (offset["logs"].get(log.region, {}) for offset in (since, until))
-            found += _entry_parts(log, {topic: (before.get(topic, 0), end) for topic, end in ends.items()})
-        for file in folder.history:
-            read = since["lines"].get(file.name, NOTHING)
-            slices = _line_slices(file, read, until["lines"].get(file.name, read)["bytes"])
-            found += [NewLines(lines, folder.regions, tuple(folder.namespaces)) for lines in slices]
-        return found
+        folder = existing_run(self.path, in_network=self.in_network)
+        lines = new_lines(folder, since["lines"], until["lines"])
+        return [*new_entries(folder.logs, since["logs"], until["logs"]), *lines]
 
     def read(self, part: GrowingPart) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part in GROWN_SCHEMA."""
@@ -101,12 +97,47 @@ class GrowingRun:
             batches = read_rows(part.lines, part.regions, part.namespaces)
             yield from (_wrapped(LINE, batch) for batch in batches)
         else:
-            yield from (_wrapped(ENTRY, batch) for batch in _read_entries(part))
+            yield from (_wrapped(ENTRY, batch) for batch in row_batches(part))
 
-    def _folder(self) -> RunFolder:
-        if not looks_like_a_run(self.path):
-            raise RunVanished(f"the run directory {self.path} no longer exists")
-        return open_run_folder(self.path, in_network=self.in_network)
+
+def existing_run(path: Path, *, in_network: bool) -> RunFolder:
+    """Return the run directory. Raises RunVanished."""
+    if not looks_like_a_run(path):
+        raise RunVanished(f"the run directory {path} no longer exists")
+    return open_run_folder(path, in_network=in_network)
+
+
+def log_ends(folder: RunFolder, since: Mapping[str, Any]) -> dict[str, Any]:
+    """Return region -> topic -> next entry, at or after `since`."""
+    return {**since, **{log.region: _next_entries(log, since.get(log.region, {})) for log in folder.logs}}
+
+
+def line_ends(run: Path, since: Mapping[str, Any]) -> dict[str, Any]:
+    """Return history file -> end of its last complete line, at or after `since`. The files are listed again: a program
+    may have begun its history since the run directory was opened."""
+    files = sorted((run / "history").glob("*.jsonl"))
+    return {**since, **{file.name: _complete_lines(file, since.get(file.name, NOTHING)) for file in files}}
+
+
+def new_entries(
+    logs: Iterable[RegionLog], since: Mapping[str, Any], until: Mapping[str, Any]
+) -> list[NewEntries]:
+    """Return the parts of logs between two results of `log_ends`."""
+    found: list[NewEntries] = []
+    for log in logs:
+        before, ends = (offset.get(log.region, {}) for offset in (since, until))
+        found += _entry_parts(log, {topic: (before.get(topic, 0), end) for topic, end in ends.items()})
+    return found
+
+
+def new_lines(folder: RunFolder, since: Mapping[str, Any], until: Mapping[str, Any]) -> list[NewLines]:
+    """Return the parts of histories between two results of `line_ends`."""
+    found: list[NewLines] = []
+    for file in folder.history:
+        read = since.get(file.name, NOTHING)
+        slices = _line_slices(file, read, until.get(file.name, read)["bytes"])
+        found += [NewLines(lines, folder.regions, tuple(folder.namespaces)) for lines in slices]
+    return found
 
 
 def entries_of(grown: DataFrame) -> DataFrame:
@@ -192,15 +223,3 @@ def _line_slices(file: Path, read: Mapping[str, int], stop: int) -> Iterator[Sli
                 return
             yield Slice(file, at, at + len(data), line)
             at, line = at + len(data), line + data.count(b"\n")
-
-
-def _read_entries(part: NewEntries) -> Iterator[pa.RecordBatch]:
-    columns = EntryColumns(part.log.region)
-    try:
-        for group in READERS[part.log.backend].read_between(part.log, part.ranges):
-            columns.add_group(group)
-            if len(columns) >= BATCH_ROWS:
-                yield columns.take()
-    except LogDamaged as damage:
-        columns.add_damage(str(damage))
-    yield columns.take()

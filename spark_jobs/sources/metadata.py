@@ -48,7 +48,7 @@ from spark_jobs.evidence.metadata_events import (
 )
 from spark_jobs.sources.contract import Group, LogDamaged
 from spark_jobs.sources.region_log import STORED_READERS, size_of
-from spark_jobs.sources.run_folder import RegionLog, RunFolder
+from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of
 from spark_jobs.sources.sqlite import connect_read_only
 
 STORE_FILE = "configuration.sqlite"
@@ -128,6 +128,10 @@ class ConfigurationStores:
     """The clusters whose stores are read."""
     schema = STORE_SCHEMA
 
+    @property
+    def folder(self) -> Path:
+        return self.run
+
     def parts(self) -> Sequence[str]:
         return self.clusters
 
@@ -156,6 +160,10 @@ class MetadataEvents:
     """Region -> its cluster."""
     settings: Mapping[str, ClusterSync]
     schema = EVENT_SCHEMA
+
+    @property
+    def folder(self) -> Path | None:
+        return folder_of(self.logs)
 
     def parts(self) -> Sequence[RegionLog]:
         return self.logs

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from spark_jobs.sources.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.sources.export_folder import EXPORT_BACKEND, ExportedRows
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.marker_claims import with_claims
-from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder
+from spark_jobs.sources.run_folder import EvidenceDamage, RegionLog, RunFolder, folder_of
 
 MESSAGES = "persistent://"
 """Prefix of the names of topics' logs. Other logs are internal to the region, such as copies of compacted messages."""
@@ -49,6 +50,25 @@ class LogSlice:
     rows: RowRange | None
     damage: str | None = None
 
+    def groups(self) -> Iterator[Group]:
+        """Yield the group commits of the slice. Raises LogDamaged."""
+        if self.rows is not None:
+            yield from READERS[self.log.backend].read_groups(self.log, self.rows)
+
+
+class LogPart(Protocol):
+    """Group commits of one region's log that one task reads."""
+
+    @property
+    def log(self) -> RegionLog: ...
+
+    @property
+    def damage(self) -> str | None:
+        """Why the log cannot be read; None if it can."""
+        ...
+
+    def groups(self) -> Iterator[Group]: ...
+
 
 @dataclass(frozen=True)
 class RegionLogs:
@@ -56,6 +76,10 @@ class RegionLogs:
 
     logs: tuple[RegionLog, ...]
     schema = ROW_SCHEMA
+
+    @property
+    def folder(self) -> Path | None:
+        return folder_of(self.logs)
 
     def parts(self) -> Sequence[LogSlice]:
         return [part for log in self.logs for part in slices_of(log)]
@@ -68,21 +92,20 @@ class RegionLogs:
 
 
 def row_batches(
-    part: LogSlice, is_wanted: Callable[[Group], bool] = lambda _: True
+    part: LogPart, is_wanted: Callable[[Group], bool] = lambda _: True
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a slice, without those of unwanted group commits, which are not decoded."""
+    """Yield the rows of a part, without those of unwanted group commits, which are not decoded."""
     columns = EntryColumns(part.log.region)
     if part.damage is not None:
         columns.add_damage(part.damage)
-    if part.rows is not None:
-        try:
-            for group in READERS[part.log.backend].read_groups(part.log, part.rows):
-                if group.topic.startswith(MESSAGES) and is_wanted(group):
-                    columns.add_group(group)
-                if len(columns) >= BATCH_ROWS:
-                    yield columns.take()
-        except LogDamaged as damage:
-            columns.add_damage(str(damage))
+    try:
+        for group in part.groups():
+            if group.topic.startswith(MESSAGES) and is_wanted(group):
+                columns.add_group(group)
+            if len(columns) >= BATCH_ROWS:
+                yield columns.take()
+    except LogDamaged as damage:
+        columns.add_damage(str(damage))
     # Also an empty batch: Spark detects from the first one that the source yields columns and not rows.
     yield columns.take()
 

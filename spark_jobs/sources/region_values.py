@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from spark_jobs.evidence.grants import MISSING, UNREADABLE, StoredGrant, checked
 from spark_jobs.sources.contract import LogDamaged, StoredValue
 from spark_jobs.sources.history_files import history_topic
 from spark_jobs.sources.region_log import STORED_READERS, stored_bytes
-from spark_jobs.sources.run_folder import RegionLog, RunFolder
+from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of
 
 VALUE_SCHEMA = schema(
     "damage string, region string, kind string, log_topic string, topic string, subscription string, first bigint,"
@@ -50,6 +51,10 @@ class RegionValues:
     bytes_known: int | None
     """Approximate size of the files; None: unknown before reading."""
     schema = VALUE_SCHEMA
+
+    @property
+    def folder(self) -> Path | None:
+        return folder_of(self.logs)
 
     def parts(self) -> Sequence[RegionLog]:
         return [log for log in self.logs if log.backend in STORED_READERS]

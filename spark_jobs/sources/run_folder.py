@@ -46,6 +46,13 @@ class RegionLog:
     """Whether the region's clock was set to another time than that of its machine."""
 
     @property
+    def folder(self) -> Path | None:
+        """Directory of the run or export that contains its files; None: the log is not in files."""
+        if self.backend == EXPORT_BACKEND:
+            return Path(self.path)
+        return None if self.backend == "kafka" else Path(self.path).parents[2]
+
+    @property
     def size_bytes(self) -> int:
         """Approximate size of its files."""
         return _size_of(Path(f"{self.path}{suffix}") for suffix in ("", "-wal"))
@@ -58,6 +65,11 @@ class EvidenceDamage:
     sentence: str
     region: str | None = None
     """Region whose log or stored values are damaged; None: the history or the run as a whole."""
+
+
+def folder_of(logs: Iterable[RegionLog]) -> Path | None:
+    """Return the directory that contains files of any of the logs; None if no log is in files."""
+    return next((log.folder for log in logs if log.folder is not None), None)
 
 
 Link = tuple[str, str]

@@ -13,8 +13,11 @@ DataFrame, or a join of it with itself, may get the rows of the first one's filt
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +27,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.engines.frames import record_batch
-from spark_jobs.engines.session import is_local, pack_code
+from spark_jobs.engines.masters import is_local, is_submitted
+from spark_jobs.engines.shared_folder import SharedFolder
+from spark_jobs.engines.shipped_code import ship_code
 from spark_jobs.sources.history_files import full_topic
 from spark_jobs.sources.run_folder import RunFolder, looks_like_a_run, open_run_folder
 from spark_jobs.tables.filters import Condition, Operator, RowFilter
@@ -60,10 +65,17 @@ class OptionInvalid(ValueError):
 def register(spark: SparkSession) -> None:
     """Make the format `geoemu` available in a session. On a cluster, the code of the readers is sent to the executors,
     which need the packages that docs/SPARK.md lists."""
+    # Before the registration, which notes the code that its workers need.
+    if is_submitted() or not is_local(str(spark.sparkContext.master)):
+        ship_code(spark, _code_folder())
     spark.dataSource.register(GeoemuSource)
-    if not is_local(spark.conf.get("spark.master") or "local"):
-        folder = Path(tempfile.mkdtemp(prefix="geoemu-code-"))
-        spark.sparkContext.addPyFile(str(pack_code(folder)))
+
+
+@cache
+def _code_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="geoemu-code-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 class GeoemuSource(DataSource):
@@ -161,12 +173,17 @@ class TableScan(DataSourceReader):
 
     def _open(self) -> None:
         self._source = table_source(self._folder, self._table, RowFilter(self._conditions), self._on_damage)
+        folder = self._source.folder
+        self._shared = None if folder is None else SharedFolder.seen_here(folder)
 
     def partitions(self) -> list[InputPartition]:
         return [TablePart(part) for part in self._source.parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value."""
+        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value. Raises RunNotShared
+        in a task that does not see the run."""
+        if self._shared is not None:
+            self._shared.require()
         if partition.value is None:
             yield record_batch([], self._source.schema)
         else:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -32,12 +33,12 @@ from spark_jobs.sources.region_log import (
     BATCH_ROWS,
     MESSAGES,
     READERS,
-    LogSlice,
+    LogPart,
     row_batches,
     size_of,
     slices_of,
 )
-from spark_jobs.sources.run_folder import RegionLog, RunFolder
+from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of
 from spark_jobs.tables.filters import EVERY_ROW, RowFilter
 from spark_jobs.tables.schema import TABLES
 
@@ -91,6 +92,11 @@ class TableReader(ABC):
         for batch in self._batches(part):
             yield self.only.apply(self._without_damages(batch))
 
+    @property
+    @abstractmethod
+    def folder(self) -> Path | None:
+        """Directory of the run or export whose files `read` opens; None if it opens no file."""
+
     @abstractmethod
     def _batches(self, part: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, damages included."""
@@ -117,6 +123,10 @@ class LogTable(TableReader):
 
     logs: tuple[RegionLog, ...] = ()
 
+    @property
+    def folder(self) -> Path | None:
+        return folder_of(self.logs)
+
     def parts(self) -> Sequence[Any]:
         return [part for log in self.logs for part in slices_of(log)]
 
@@ -139,7 +149,7 @@ def _matches_topic(only: RowFilter, topic: str) -> bool:
 class MessageTable(LogTable):
     """`messages` or `markers`: rows of `region_log`."""
 
-    def _batches(self, part: LogSlice) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: LogPart) -> Iterator[pa.RecordBatch]:
         for batch in row_batches(part, self._is_wanted):
             yield select_rows(batch, self.name)
 
@@ -157,21 +167,20 @@ def select_rows(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
 class EntryTable(LogTable):
     """`entries`: entries as they are stored, with what their metadata says."""
 
-    def _batches(self, part: LogSlice) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: LogPart) -> Iterator[pa.RecordBatch]:
         region = part.log.region
         rows: list[tuple[Any, ...]] = []
         if part.damage is not None:
             rows.append(self._damage(part.damage, region))
-        if part.rows is not None:
-            try:
-                for group in READERS[part.log.backend].read_groups(part.log, part.rows):
-                    if group.topic.startswith(MESSAGES) and self._is_wanted(group):
-                        rows += self._rows_of(region, group)
-                    if len(rows) >= BATCH_ROWS:
-                        yield record_batch(rows, self.schema)
-                        rows = []
-            except LogDamaged as damage:
-                rows.append(self._damage(str(damage), region))
+        try:
+            for group in part.groups():
+                if group.topic.startswith(MESSAGES) and self._is_wanted(group):
+                    rows += self._rows_of(region, group)
+                if len(rows) >= BATCH_ROWS:
+                    yield record_batch(rows, self.schema)
+                    rows = []
+        except LogDamaged as damage:
+            rows.append(self._damage(str(damage), region))
         yield record_batch(rows, self.schema)
 
     def _rows_of(self, region: str, group: Group) -> Iterator[tuple[Any, ...]]:
@@ -277,22 +286,28 @@ class EventTable(LogTable):
     def parts(self) -> Sequence[Any]:
         return self.logs
 
-    def _batches(self, part: RegionLog) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: RegionLog | LogPart) -> Iterator[pa.RecordBatch]:
         yield record_batch(list(self._rows(part)), self.schema)
 
-    def _rows(self, log: RegionLog) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, part: RegionLog | LogPart) -> Iterator[tuple[Any, ...]]:
+        log = part if isinstance(part, RegionLog) else part.log
         if log.backend not in READERS:
             yield self._damage(
                 f"the log of {log.region} cannot be read: its backend is {log.backend}", log.region
             )
             return
         try:
-            for group in READERS[log.backend].read_topic(log, self.topic):
+            for group in self._groups(part):
                 entries = decode_group(group.data, f"the event topic in {log.region}")
                 for entry_id, data in enumerate(entries, group.first_entry_id):
                     yield from self._events(log.region, group.ledger_id, entry_id, data)
         except (LogDamaged, StorageError, ProtocolError) as damage:
             yield self._damage(str(damage), log.region)
+
+    def _groups(self, part: RegionLog | LogPart) -> Iterator[Group]:
+        if isinstance(part, RegionLog):
+            return READERS[part.backend].read_topic(part, self.topic)
+        return (group for group in part.groups() if group.topic == self.topic)
 
     def _events(self, region: str, ledger_id: int, entry_id: int, data: bytes) -> Iterator[tuple[Any, ...]]:
         info = read_entry(data)
@@ -321,6 +336,10 @@ class HistoryTable(TableReader):
 
     lines: HistoryLines = field(kw_only=True)
 
+    @property
+    def folder(self) -> Path | None:
+        return self.lines.folder
+
     def parts(self) -> Sequence[Slice]:
         return [part for part in self.lines.parts() if self.only.matches("history_file", part.path.stem)]
 
@@ -341,6 +360,10 @@ class ExportedTable(TableReader):
     """Any table of an export."""
 
     export: Export = field(kw_only=True)
+
+    @property
+    def folder(self) -> Path:
+        return self.export.folder
 
     def parts(self) -> Sequence[ExportedFile]:
         return [file for file in self.export.of(self.name) if self.only.matches(file.column, file.value)]

@@ -198,7 +198,7 @@ class _Fixed:
 
     def __init__(self, source: GrowingRun, parts: list[Any]) -> None:
         self._source, self._parts = source, parts
-        self.schema = source.schema
+        self.schema, self.folder = source.schema, source.folder
 
     def parts(self) -> list[Any]:
         return self._parts

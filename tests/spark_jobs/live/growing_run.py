@@ -101,6 +101,7 @@ class _After:
 
     def __init__(self, source: GrowingRun, since: Offset) -> None:
         self.schema, self.parts, self.read = source.schema, source.parts, source.read
+        self.folder = source.folder
         self._source = source
         self.until = since
 

@@ -110,6 +110,7 @@ def test_a_source_without_parts_has_no_rows(spark: SparkEngine) -> None:
 
     class Nothing:
         schema = TABLES["history"].schema
+        folder = None
 
         def parts(self) -> list[str]:
             return []
