@@ -2,6 +2,8 @@
 
 verify.py      `python -m spark_jobs.verify RUN_DIR`: load, normalise, evaluate, render
 sweep.py       `python -m spark_jobs.sweep DIR…`: the verdicts on many runs
+export.py      `python -m spark_jobs.export RUN_DIR --to DIR`: the tables of a run as Parquet, written by executors
+pack.py        `python -m spark_jobs.pack DIR`: what spark-submit needs; submit.py is the program that it starts
 loading.py     reads a run directory into frames
 evaluation.py  runs checks and figures on them
 verdict.py     valid, invalid, unknown; the result of a check

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -20,33 +19,42 @@ from emulator.cli.options import (
 )
 from emulator.errors import Refused
 
+ExportMaster = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="URL of a Spark cluster whose executors write the tables. Default: written without Spark.",
+    ),
+]
+
 
 @app.command(epilog="Example: geoemu export .geoemu/runs/1 --to /shared/run-1")
 def export(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The new directory of the export.")],
     directory: VerifiedRun = None,
     run_dir: VerifiedRunOption = None,
+    master: ExportMaster = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the tables of a run as partitioned Parquet, without payloads. `geoemu verify DIR` computes the verdict on
     them, and docs/SPARK.md describes them."""
+    from emulator.runtimes.verifier import export_command, verify_now
     from spark_jobs.sources.export_folder import ExportUnreadable
     from spark_jobs.tables.export import ExportRefused, export_run
 
+    path = verified_run(directory, run_dir)
+    if master is not None:
+        result = verify_now(export_command(path, to, master=master, as_json=as_json))
+        print(result.output, end="")
+        raise typer.Exit(result.exit_code)
     try:
-        done = export_run(verified_run(directory, run_dir), to)
+        done = export_run(path, to)
     except (ExportRefused, ExportUnreadable) as problem:
         raise Refused(str(problem)) from None
     except OSError as problem:
         raise Refused(f"{to} cannot be written: {problem}") from None
-    if as_json:
-        print(json.dumps({"export": str(done.folder), "rows": done.rows, "size_bytes": done.size_bytes}))
-        return
-    for name, rows in done.rows.items():
-        print(f"{name:<16}{rows:>12,} rows")
-    print(
-        f"{done.folder}: {done.size_bytes / 1e6:,.1f} MB; `geoemu verify {done.folder}` computes its verdict"
-    )
+    print(done.as_json() if as_json else done.as_text())
 
 
 @app.command(epilog="Example: geoemu sweep .geoemu/runs --engine embedded")

@@ -85,6 +85,12 @@ def sweep_command(
     return [sys.executable, "-m", "spark_jobs.sweep", *given, *["--json"] * as_json, "--", *names]
 
 
+def export_command(run_dir: Path, to: Path, *, master: str, as_json: bool = False) -> list[str]:
+    """Return the command with which a Spark cluster exports a run."""
+    command = [sys.executable, "-m", "spark_jobs.export", "--to", str(to), "--master", master]
+    return [*command, *["--json"] * as_json, "--", str(run_dir)]
+
+
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     """Return the command that runs the verifier in a container in the network of a run's regions; warn of an outdated
     image. Raises Refused if the run is not in containers, or a local image, Docker or Compose is missing."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
+from spark_jobs.engines.masters import DEFAULT_MASTER
 from spark_jobs.engines.session import SparkUnavailable, class_archive, spark_session
 
 
@@ -21,7 +22,7 @@ def main() -> int:
     archive.parent.mkdir(parents=True, exist_ok=True)
     partial = archive.with_suffix(f".{os.getpid()}.partial")
     try:
-        with spark_session(archive_to=partial) as spark:
+        with spark_session(DEFAULT_MASTER, archive_to=partial) as spark:
             from spark_jobs.engines.spark import SparkEngine
             from spark_jobs.verify import warm_up
 

@@ -22,7 +22,7 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 
 
 class MasterRefused(Exception):
-    """Two masters are requested; the message is a sentence."""
+    """Two masters are requested, or the configuration cannot be read; the message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,14 @@ def is_submitted(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def _configured(environment: Mapping[str, str]) -> str | None:
-    """Return the master that Spark itself will use, in Spark's order; None if it is not configured."""
-    return (
-        _submit_argument(shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", "")))
-        or _in_defaults(environment)
-        or environment.get("MASTER")
-        or None
-    )
+    """Return the master that Spark itself will use, in Spark's order; None if it is not configured. Raises
+    MasterRefused."""
+    arguments = environment.get("PYSPARK_SUBMIT_ARGS", "")
+    try:
+        words = shlex.split(arguments)
+    except ValueError as problem:
+        raise MasterRefused(f"PYSPARK_SUBMIT_ARGS={arguments} cannot be read: {problem}") from None
+    return _submit_argument(words) or _in_defaults(environment) or environment.get("MASTER") or None
 
 
 def _submit_argument(words: Sequence[str]) -> str | None:
@@ -95,9 +96,11 @@ def _submit_argument(words: Sequence[str]) -> str | None:
 
 def _in_defaults(environment: Mapping[str, str]) -> str | None:
     """Return `spark.master` of spark-defaults.conf, a file of Java properties."""
-    folder = environment.get("SPARK_CONF_DIR") or os.path.join(environment.get("SPARK_HOME", ""), "conf")
+    home, folder = environment.get("SPARK_HOME"), environment.get("SPARK_CONF_DIR")
+    if not folder and not home:
+        return None
     try:
-        text = (Path(folder) / "spark-defaults.conf").read_text(errors="replace")
+        text = Path(folder or f"{home}/conf", "spark-defaults.conf").read_text(errors="replace")
     except OSError:
         return None
     found = re.findall(r"^[ \t]*spark\.master[ \t]*[=:\s][ \t]*(\S+)[ \t]*$", text, re.MULTILINE)

@@ -3,6 +3,7 @@
     import spark_jobs
     spark_jobs.register(spark)
     spark.read.format("geoemu").option("run", ".geoemu/runs/1").option("table", "messages").load()
+    spark.readStream.format("geoemu").option("run", ".geoemu/runs/1").option("table", "messages").load()
 
 docs/SPARK.md lists the options.
 
@@ -22,7 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource as spark_api
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -35,6 +42,7 @@ from spark_jobs.sources.run_folder import RunFolder, looks_like_a_run, open_run_
 from spark_jobs.tables.filters import Condition, Operator, RowFilter
 from spark_jobs.tables.readers import OnDamage, table_source
 from spark_jobs.tables.schema import TABLES
+from spark_jobs.tables.table_stream import STREAMED, TableStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,6 +100,17 @@ class GeoemuSource(DataSource):
         kind = PushdownScan if self._choice("pushdown", ("false", "true"), "false") == "true" else TableScan
         folder = self._folder
         return kind(folder, self._table, self._on_damage, self._conditions(folder))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if self._table not in STREAMED:
+            raise OptionInvalid(f'option "table": {self._table} has no stream, but {", ".join(STREAMED)}')
+        if "pushdown" in self.options:
+            raise OptionInvalid('option "pushdown": Spark pushes no filters down to streams')
+        folder = self._folder
+        if folder.export is not None:
+            raise OptionInvalid(f'option "run": {folder.path} is an export, which never grows')
+        only = RowFilter(tuple(self._conditions(folder)))
+        return StreamReader(TableStream.of(folder, self._table, only, self._on_damage))
 
     @property
     def _table(self) -> str:
@@ -153,6 +172,28 @@ class GeoemuSource(DataSource):
         for name in self.options:
             if name.lower() not in OPTIONS:
                 raise OptionInvalid(f'option "{name}" is unknown; known are {", ".join(OPTIONS)}')
+
+
+class StreamReader(DataSourceStreamReader):
+    """Determines offsets and parts in a process of Spark beside the driver, and reads each part in a task."""
+
+    def __init__(self, stream: TableStream) -> None:
+        self._stream = stream
+        self._shared = None if stream.folder is None else SharedFolder.seen_here(stream.folder)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        return self._stream.latest(start)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [TablePart(part) for part in self._stream.parts(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if self._shared is not None:
+            self._shared.require()
+        yield from self._stream.read(partition.value)
 
 
 class TablePart(InputPartition):

@@ -8,12 +8,14 @@ is still growing gives the verdict of that moment.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,16 @@ from emulator.run.limits import LIMITS_FILE
 from emulator.run.manifest import MADE_BY_FILE
 from emulator.run.service_contract import ANSWERS_FILE
 from emulator.storage.group import decode_group
+from spark_jobs.engines.contract import PartitionedSource
 from spark_jobs.engines.frames import record_batch
+from spark_jobs.engines.shared_folder import SharedFolder
 from spark_jobs.frames.history import history_lines
 from spark_jobs.sources.contract import LogDamaged, StoredReader
 from spark_jobs.sources.export_folder import EVIDENCE, TABLES, Export, ExportedFile, file_path
 from spark_jobs.sources.export_log import SCHEMAS, table_name
 from spark_jobs.sources.metadata import read_settings, store_path
 from spark_jobs.sources.policies import DELIVERIES_FILE
-from spark_jobs.sources.region_log import COORDINATORS, READERS, row_batches, slices_of
+from spark_jobs.sources.region_log import COORDINATORS, READERS, LogSlice, row_batches, slices_of
 from spark_jobs.sources.run_folder import RegionLog, RunFolder, looks_like_a_run, open_run_folder
 from spark_jobs.sources.sqlite import connect_read_only
 from spark_jobs.tables import schema
@@ -58,10 +62,38 @@ class ExportResult:
     """Number of rows of each public table."""
     size_bytes: int
 
+    def as_json(self) -> str:
+        return json.dumps({"export": str(self.folder), "rows": self.rows, "size_bytes": self.size_bytes})
 
-def export_run(run: Path, to: Path, *, in_network: bool = False) -> ExportResult:
-    """Write the tables of a run to a new directory. `in_network`: see `open_run_folder`. Raises ExportRefused if the
-    run or the directory cannot be used, OSError if a file cannot be written."""
+    def as_text(self) -> str:
+        """Return the text that the command line prints: the number of rows of each table, and the directory."""
+        lines = [f"{name:<16}{rows:>12,} rows" for name, rows in self.rows.items()]
+        size, command = f"{self.size_bytes / 1e6:,.1f} MB", f"`geoemu verify {self.folder}`"
+        return "\n".join([*lines, f"{self.folder}: {size}; {command} computes its verdict"])
+
+
+WriteTask = Callable[[], list[ExportedFile]]
+"""Writes one part of a table, on any machine that sees the run and the new directory. Can be pickled."""
+PerformTasks = Callable[[Iterable[WriteTask]], Iterable[ExportedFile]]
+
+
+def performed(task: WriteTask) -> list[ExportedFile]:
+    """Perform a task. Executors import this module, and not those that compute verdicts, which need more packages."""
+    return task()
+
+
+def perform_here(tasks: Iterable[WriteTask]) -> Iterator[ExportedFile]:
+    """Perform tasks one by one in this process."""
+    for task in tasks:
+        yield from performed(task)
+
+
+def export_run(
+    run: Path, to: Path, *, in_network: bool = False, perform: PerformTasks = perform_here
+) -> ExportResult:
+    """Write the tables of a run to a new directory. `in_network`: see `open_run_folder`. `perform`: performs the tasks
+    of one step, and returns the files that they wrote. Raises ExportRefused if the run or the directory cannot be used,
+    OSError if a file cannot be written."""
     if not looks_like_a_run(run):
         raise ExportRefused(f"{run} is not a run directory")
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
@@ -70,40 +102,59 @@ def export_run(run: Path, to: Path, *, in_network: bool = False) -> ExportResult
     if folder.export is not None:
         raise ExportRefused(f"{run} is an export already")
     to = to.resolve()
-    partial = to.with_name(f"{to.name}.partial-{os.getpid()}")
-    partial.mkdir(parents=True)
+    unfinished = to.with_name(f"{to.name}.partial-{os.getpid()}")
+    unfinished.mkdir(parents=True)
     try:
-        export = _write(folder, partial)
+        export = _write(folder, unfinished, perform)
         if to.exists():
             to.rmdir()
-        os.rename(partial, to)
+        os.rename(unfinished, to)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     rows = {name: sum(file.rows for file in export.of(name)) for name in schema.TABLES}
     return ExportResult(to, rows, export.size_bytes)
 
 
-def _write(folder: RunFolder, target: Path) -> Export:
+def _write(folder: RunFolder, target: Path, perform: PerformTasks) -> Export:
     _copy_small_files(folder, target)
+    shared = () if perform is perform_here else (folder.path, target)
+    place = _Place(target, tuple(map(SharedFolder.seen_here, shared)))
     files: list[ExportedFile] = []
     lines, damages = history_lines(folder)
     for name in ("history", "faults"):
         of_lines = HistoryTable(name, on_damage="rows" if name == "history" else "drop", lines=lines)
-        files += _write_parts(target, name, of_lines, lambda part: str(part.path.stem))
-    for log in folder.logs:
-        files += _write_messages(target, log)
+        files += perform(_part_tasks(place, name, of_lines, lambda part: str(part.path.stem)))
+    files += perform(
+        partial(_write_messages, place, part, number)
+        for log in folder.logs
+        for number, part in enumerate(slices_of(log))
+    )
     read_at_ms = time.time() * 1000
     log_damages: list[tuple[str, str, str]] = []
     for log in folder.logs:
         files += _write_stored(folder, target, log, log_damages)
     for name in ("entries", "cursors", "metadata_events"):
         source = table_source(folder, name, on_damage="rows")
-        files += _write_parts(target, name, source, _region_of)
+        files += perform(_part_tasks(place, name, source, _region_of))
     export = Export(
         target, tuple(files), read_at_ms, tuple(one.sentence for one in damages), tuple(log_damages)
     )
     export.write()
     return export
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The new directory, and the directories that each task on another machine must see."""
+
+    target: Path
+    shared: tuple[SharedFolder, ...]
+
+    def checked(self) -> Path:
+        """Return the new directory. Raises RunNotShared."""
+        for one in self.shared:
+            one.require()
+        return self.target
 
 
 def _region_of(part: Any) -> str:
@@ -141,34 +192,38 @@ def _copy_store(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _write_messages(target: Path, log: RegionLog) -> Iterator[ExportedFile]:
-    """Write `messages` and `markers` of one log in one pass. Damages are rows of `messages` only."""
-    for number, part in enumerate(slices_of(log)):
-        with contextlib.ExitStack() as resources:
-            writers = {
-                name: resources.enter_context(
-                    TableWriter(
-                        target, TABLES, name, "region", log.region, number, schema.TABLES[name].schema
-                    )
-                )
-                for name in ("messages", "markers")
-            }
-            for batch in row_batches(part):
-                writers["messages"].add(select_rows(batch, "messages"))
-                readable = batch.filter(batch.column("damage").is_null())
-                writers["markers"].add(select_rows(readable, "markers"))
-        yield from (file for writer in writers.values() for file in writer.written())
+def _write_messages(place: _Place, part: LogSlice, number: int) -> list[ExportedFile]:
+    """Write `messages` and `markers` of one slice in one pass. Damages are rows of `messages` only."""
+    target, region = place.checked(), part.log.region
+    with contextlib.ExitStack() as resources:
+        writers = {
+            name: resources.enter_context(
+                TableWriter(target, TABLES, name, "region", region, number, schema.TABLES[name].schema)
+            )
+            for name in ("messages", "markers")
+        }
+        for batch in row_batches(part):
+            writers["messages"].add(select_rows(batch, "messages"))
+            readable = batch.filter(batch.column("damage").is_null())
+            writers["markers"].add(select_rows(readable, "markers"))
+    return [file for writer in writers.values() for file in writer.written()]
 
 
-def _write_parts(
-    target: Path, name: str, source: Any, value_of: Callable[[Any], str]
-) -> Iterator[ExportedFile]:
-    column = schema.TABLES[name].partitioned_by
+def _part_tasks(
+    place: _Place, name: str, source: PartitionedSource, value_of: Callable[[Any], str]
+) -> Iterator[WriteTask]:
     for number, part in enumerate(source.parts()):
-        with TableWriter(target, TABLES, name, column, value_of(part), number, source.schema) as writer:
-            for batch in source.read(part):
-                writer.add(batch)
-        yield from writer.written()
+        yield partial(_write_part, place, name, source, part, value_of(part), number)
+
+
+def _write_part(
+    place: _Place, name: str, source: PartitionedSource, part: Any, value: str, number: int
+) -> list[ExportedFile]:
+    column = schema.TABLES[name].partitioned_by
+    with TableWriter(place.checked(), TABLES, name, column, value, number, source.schema) as writer:
+        for batch in source.read(part):
+            writer.add(batch)
+    return list(writer.written())
 
 
 def _write_stored(

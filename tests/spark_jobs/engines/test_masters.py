@@ -97,3 +97,18 @@ def test_variables_choose(tmp_path: Path) -> None:
     for_all = {"SPARK_MASTER": "spark://a:1", "MASTER": "yarn", "SPARK_CONF_DIR": str(tmp_path)}
     assert choose_master(None, for_all) == ChosenMaster("spark://a:1", is_set_here=True)
     assert choose_master(None, {"PYSPARK_SUBMIT_ARGS": "--conf x=y pyspark-shell"}).url == "local[2]"
+
+
+def test_arguments_that_cannot_be_read_are_one_sentence() -> None:
+    with pytest.raises(
+        MasterRefused, match=r"PYSPARK_SUBMIT_ARGS=--conf 'x cannot be read: No closing quotation"
+    ):
+        choose_master(None, {"PYSPARK_SUBMIT_ARGS": "--conf 'x"})
+
+
+def test_the_working_directory_has_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.master yarn\n")
+    monkeypatch.chdir(tmp_path)
+    assert choose_master(None, {}).url == "local[2]"
+    assert choose_master(None, {"SPARK_HOME": str(tmp_path)}).url == "yarn"
