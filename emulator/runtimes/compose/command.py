@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 from emulator.errors import Refused, RuntimeFailure
-from emulator.runtimes.dashboards import PROFILE
 
 LAST_LINES = 10
 """Number of the last lines of Compose's or a container's output in an error message."""
@@ -53,7 +52,7 @@ async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
     """
     command = [*compose_command(), "--file", str(run_dir / "compose.yaml"), "--progress", "quiet"]
     if arguments[0] == "down":
-        command += ["--profile", PROFILE]  # Prometheus and Grafana end with the run
+        command += ["--profile", "*"]  # dashboards and the Spark cluster end with the run
     command += arguments
     process = await asyncio.create_subprocess_exec(
         *command,

@@ -10,7 +10,8 @@ Clients on the host use published ports, which are forwarded to the region's sec
 the published address, lookups on 6650 the name. The regions themselves emulate links (latency, cut, hold), so one
 network is enough and no container needs privileges.
 
-A further service computes the verdict inside that network; it is started only with its Compose profile.
+Further services compute the verdict inside that network, one of them on a Spark cluster; they are started only with
+their Compose profiles.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from emulator.config.topology import RegionSpec, region_config
 from emulator.errors import Refused
 from emulator.net.addresses import in_url, nearby
 from emulator.runtimes import dashboards
+from emulator.runtimes.compose import spark_services
 from emulator.runtimes.compose.plan import ComposePlan, kafka_owners, kafka_service
 from emulator.runtimes.dashboards import GRAFANA_SERVICE, PROMETHEUS_SERVICE
 
@@ -46,6 +48,8 @@ EVIDENCE_DIR = PurePosixPath("/evidence")
 """Mount point of the run directory in the verdict's service."""
 REPORT_FOLDER = "report"
 """The only folder of the run directory to which the verdict's service may write."""
+SUBMITTED_PROGRAM = "/geoemu/lib/spark_jobs/submit.py"
+"""Path of the program for `spark-submit` in the image of the verdict's service."""
 CONTAINER_USER = 10_001
 """User of containers when geoemu runs as root; otherwise they run as the current user."""
 RUN_LABEL = "geoemu.run"
@@ -97,6 +101,8 @@ def compose_file(plan: ComposePlan) -> str:
     """Return the text of compose.yaml, with paths relative to the run directory. Raises Refused if a region has the
     name of another service."""
     reserved = {VERIFY_SERVICE: "service that verifies the run"}
+    spark = (spark_services.MASTER_SERVICE, spark_services.WORKER_SERVICE, spark_services.SUBMIT_SERVICE)
+    reserved |= dict.fromkeys(spark, "service of a Spark cluster")
     if plan.dashboards:
         reserved |= dict.fromkeys((PROMETHEUS_SERVICE, GRAFANA_SERVICE), "service that shows figures")
     for name in plan.topology.region_names:
@@ -110,10 +116,12 @@ def compose_file(plan: ComposePlan) -> str:
     ]
     if kafkas:
         parts.append(_KAFKA.format(image=_quoted(plan.settings.kafka_image), user=plan.user))
+    parts.append(_spark_common(plan))
     parts.append("services:")
     parts += [_region_service(plan, region, owners.get(region.name)) for region in plan.topology.regions]
     parts += [_kafka_service(plan, owner) for owner in kafkas]
     parts.append(_verify_service(plan, kafkas))
+    parts.append(_spark_services(plan, kafkas))
     if plan.dashboards:
         images = (_quoted(plan.settings.prometheus_image), _quoted(plan.settings.grafana_image))
         parts.append(dashboards.services(f"{plan.user}:{plan.group}", images, f"{RUN_LABEL}: {plan.project}"))
@@ -130,6 +138,7 @@ def _head(plan: ComposePlan) -> str:
 #                                          into a run directory of its own
 #   geoemu status --run-dir .              from then on geoemu's commands work on it, too
 #   docker compose run --rm verify         verifies it inside its network; so does `geoemu verify --in-network`
+#   docker compose run --rm spark-submit   verifies it on a Spark cluster of two workers inside its network
 name: {plan.project}
 """
 
@@ -267,7 +276,6 @@ def _kafka_service(plan: ComposePlan, owner: str) -> str:
 def _verify_service(plan: ComposePlan, kafkas: list[str]) -> str:
     """Return the verdict's service. It depends on the Kafkas and not on regions, because the verdict reads only stored
     logs."""
-    evidence, report = f".:{EVIDENCE_DIR}:ro", f"./{REPORT_FOLDER}:{EVIDENCE_DIR / REPORT_FOLDER}"
     text = f"""\
   {VERIFY_SERVICE}:
     profiles: [{VERIFY_SERVICE}] # only when asked for: docker compose run --rm {VERIFY_SERVICE}
@@ -284,7 +292,7 @@ def _verify_service(plan: ComposePlan, kafkas: list[str]) -> str:
     restart: "no"
     networks: [regions]
     labels: {{ {RUN_LABEL}: {plan.project} }}
-    volumes: [{_quoted(evidence)}, {_quoted(report)}]
+    volumes: [{_EVIDENCE}, {_REPORT}]
 """
     if kafkas:
         healthy = ", ".join(
@@ -292,6 +300,19 @@ def _verify_service(plan: ComposePlan, kafkas: list[str]) -> str:
         )
         text += f"    depends_on: {{ {healthy} }}\n"
     return text
+
+
+def _spark_common(plan: ComposePlan) -> str:
+    image, label = _quoted(plan.settings.spark_image), f"{RUN_LABEL}: {plan.project}"
+    return spark_services.common(image, f"{plan.user}:{plan.group}", label)
+
+
+def _spark_services(plan: ComposePlan, kafkas: list[str]) -> str:
+    command = (
+        f"[{SUBMITTED_PROGRAM}, verify, {EVIDENCE_DIR}, --in-network, --called, {_quoted(plan.project)}]"
+    )
+    needed = [_quoted(kafka_service(owner)) for owner in kafkas]
+    return spark_services.services(command, _EVIDENCE, _REPORT, needed)
 
 
 def _port(address: str, outside: int, inside: int) -> str:
@@ -309,3 +330,6 @@ def _quoted(text: str) -> str:
 
 
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_EVIDENCE = _quoted(f".:{EVIDENCE_DIR}:ro")
+_REPORT = _quoted(f"./{REPORT_FOLDER}:{EVIDENCE_DIR / REPORT_FOLDER}")
+"""Volumes of services that compute a verdict."""
