@@ -249,7 +249,11 @@ VerifiedRunOption = Annotated[
 ]
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help=("URL of a Spark cluster. Default: a local Spark.")),
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="URL of a Spark cluster. Default: as Spark is configured, or a local Spark.",
+    ),
 ]
 InNetwork = Annotated[
     bool,
