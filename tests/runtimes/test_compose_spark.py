@@ -156,6 +156,7 @@ def test_the_host_follows_kafka(
     """The regions run on, so the user ends it with Ctrl-C when the run has converged."""
     process = subprocess.Popen(
         [
+            *("env", "--default-signal=INT"),  # a shell that starts the tests in the background ignores it
             *(*GEOEMU, "verify", str(run.run_dir), "--follow", "--json", "--engine", engine),
             *("--report", str(tmp_path / "report")),
         ],
