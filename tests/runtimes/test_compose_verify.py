@@ -30,7 +30,7 @@ VERDICT_SECONDS = 300
 QUIET_SECONDS = 60
 
 
-@pytest.fixture(params=["sqlite", "kafka"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.slow), "kafka"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComposeRuntime]:
     """A run after a load during which a region was killed."""
     need_containers("region", "kafka", "spark")
