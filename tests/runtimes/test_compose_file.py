@@ -126,10 +126,13 @@ def test_a_region_may_not_be_called_like_anothers_kafka(tmp_path: Path) -> None:
         kafka_owners(clashing, ComposeSettings())
 
 
+SPARK = ["spark-master", "spark-worker", "spark-submit"]
+
+
 def test_the_verifier_is_a_service_that_compose_starts_only_with_its_profile(tmp_path: Path) -> None:
     """It reads everything, writes its report, and needs the Kafkas and no region."""
     services = yaml.safe_load(compose_file(plan(tmp_path, "kafka")))["services"]
-    assert [name for name, service in services.items() if "profiles" in service] == ["verify"]
+    assert [name for name, service in services.items() if "profiles" in service] == ["verify", *SPARK]
     verify = services["verify"]
     assert verify["volumes"] == [".:/evidence:ro", "./report:/evidence/report"]
     assert list(verify["depends_on"]) == ["kafka-us-east", "kafka-us-west", "kafka-eu-central"]
@@ -160,7 +163,7 @@ def test_names_that_yaml_or_compose_would_read_as_something_else_stay_names(tmp_
     published = {name: PublishedPorts("::1", 1, 2) for name in named.region_names}
     text = compose_file(dataclasses.replace(plan(tmp_path), topology=named, published=published))
     services = yaml.safe_load(text)["services"]
-    assert list(services) == ["1e3", "no", "eu-central", "verify"]
+    assert list(services) == ["1e3", "no", "eu-central", "verify", *SPARK]
     assert services["no"]["ports"][0] == "[::1]:1:6651"
     assert services["no"]["labels"]["geoemu.region"] == "no"
 

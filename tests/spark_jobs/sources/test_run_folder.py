@@ -51,7 +51,7 @@ def circumstances(run: Path, *facts: tuple[str, str, str | None]) -> Circumstanc
         dict(zip(names, (0.0, op, region, "us-west", None, detail), strict=True))
         for op, region, detail in facts
     )
-    history = HistorySummary(frozenset(), frozenset(), lines, (), 0.0, 0.0, 0.0)
+    history = HistorySummary(frozenset(), lines, (), 0.0, 0.0, 0.0)
     return circumstances_of(open_run_folder(run), history, (), read_at_ms=1000.0)
 
 
