@@ -114,7 +114,7 @@ class Assembly:
         self._region.policies.attach(topic)
         try:
             remotes = self._remotes(topic.policies)
-            if remotes and topic.keeps_messages:
+            if remotes and topic.keeps_messages and topic.subscriptions.are_replicable:
                 topic.subscriptions.replicated = ReplicatedSubscriptions(topic, remotes)
             self._restore_subscriptions(topic)
             for remote in remotes:

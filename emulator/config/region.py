@@ -184,6 +184,9 @@ class BrokerSettings:
     snapshot_schedule: Literal["periodic", "adaptive"] = "periodic"
     """periodic: at the interval while there is traffic. adaptive: earlier when traffic pauses or consumers have
     caught up, for at most a tenth more entries, and later when no subscription would gain from a snapshot."""
+    replicated_subscriptions: bool = True
+    """Whether the region replicates subscriptions at all. Off, as with upstream's `enableReplicatedSubscriptions`:
+    requests of clients are ignored, those of administrators refused, and snapshots of other regions get no response."""
     replicate_subscription_state: bool = False
     """Whether every durable subscription is replicated, also if its consumers do not request it."""
     partial_snapshots_after: str = ""

@@ -19,7 +19,6 @@ from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic.topic import Topic
 from emulator.config.compatibility import Compatibility
-from emulator.model.reasons import Cause, Reason
 from emulator.net.addresses import in_url
 
 
@@ -206,7 +205,7 @@ def topic_row(topic: Topic) -> dict[str, Any]:
                     source: f"{topic.log.ledger_id}:{update.entry_id}"
                     for source, update in one.cursor.unapplied.items()
                 },
-                "why_not_replicated": _why_not_replicated(topic, one),
+                "why_not_replicated": topic.subscriptions.why_not_replicated(one),
             }
             for name, one in topic.subscriptions.items()
         },
@@ -226,13 +225,6 @@ def _access_row(topic: Topic) -> dict[str, Any]:
         "waiting": [one.producer_name for one in access.waiting[:WAITING_MAX]],
         "waiting_count": len(access.waiting),
     }
-
-
-def _why_not_replicated(topic: Topic, subscription: Subscription) -> Reason:
-    if topic.subscriptions.replicated is not None:
-        return topic.subscriptions.replicated.why_not(subscription)
-    is_replicated = subscription.cursor.replicated
-    return Cause.SNAPSHOT_NO_REMOTES() if is_replicated else Cause.SUBSCRIPTION_NOT_REPLICATED()
 
 
 def _compaction_stats(topic: Topic) -> dict[str, Any]:

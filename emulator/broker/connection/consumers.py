@@ -204,8 +204,9 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
 
 def _may_enable_replication(topic: Topic, subscription: Subscription) -> bool:
     """Whether SUBSCRIBE may enable replication. Clients repeat it each time they connect, which must not override an
-    administrator's decision to disable it."""
-    return not subscription.cursor.replication_disabled or status_follows_upstream(topic.region)
+    administrator's decision to disable it, nor the region's."""
+    is_allowed = not subscription.cursor.replication_disabled or status_follows_upstream(topic.region)
+    return topic.subscriptions.are_replicable and is_allowed
 
 
 async def _rollback_start(topic: Topic, command: Subscribe) -> int:

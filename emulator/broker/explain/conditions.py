@@ -186,8 +186,7 @@ async def _redelivered(
     figures = await compare(topic, _acknowledged_in(goal, subscription.cursor), target)
     if not figures.redelivered:
         return
-    replicated = topic.subscriptions.replicated
-    here: Reason = Cause.SNAPSHOT_NO_REMOTES() if replicated is None else replicated.why_not(subscription)
+    here: Reason = topic.subscriptions.why_not_replicated(subscription)
     if subscription.cursor.replicated and target.exists and not target.replicated:
         here = Cause.POSITION_NOT_APPLIED_THERE(region=target.region)
     reason = first_of([*reasons_of(target, figures), here])

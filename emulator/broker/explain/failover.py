@@ -61,10 +61,10 @@ def _reasons(
 ) -> Iterator[Reason]:
     """Yield the reasons why the fail-over redelivers messages, and why messages are missing there."""
     yield from reasons_of(target, figures)
-    replicator, replicated = topic.replicators.get(target.region), topic.subscriptions.replicated
+    replicator = topic.replicators.get(target.region)
     if figures.missing and replicator is not None:
         yield replicator.why_not()
     if subscription.cursor.replicated and target.exists and not target.replicated:
         yield Cause.POSITION_NOT_APPLIED_THERE(region=target.region)
     if figures.redelivered:
-        yield Cause.SNAPSHOT_NO_REMOTES() if replicated is None else replicated.why_not(subscription)
+        yield topic.subscriptions.why_not_replicated(subscription)

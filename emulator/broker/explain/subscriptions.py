@@ -61,9 +61,7 @@ def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] 
 
 def _why_position_stays(topic: Topic, subscription: Subscription) -> Reason:
     """Return why the position is not replicated; NO_REASON for a subscription without replication."""
-    if topic.subscriptions.replicated is None:
-        return Cause.SNAPSHOT_NO_REMOTES() if subscription.cursor.replicated else NO_REASON
-    reason = topic.subscriptions.replicated.why_not(subscription)
+    reason = topic.subscriptions.why_not_replicated(subscription)
     return NO_REASON if reason.cause is Cause.SUBSCRIPTION_NOT_REPLICATED else reason
 
 

@@ -118,7 +118,7 @@ class Replicators(dict[str, Replicator]):
         topic = self._topic
         if topic.subscriptions.replicated is not None:
             topic.subscriptions.replicated.snapshots.remotes_changed(wanted)
-        elif wanted and topic.keeps_messages:
+        elif wanted and topic.keeps_messages and topic.subscriptions.are_replicable:
             topic.subscriptions.replicated = ReplicatedSubscriptions(topic, wanted)
             for subscription in topic.subscriptions.values():
                 if subscription.cursor.replicated:

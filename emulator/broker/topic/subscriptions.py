@@ -29,6 +29,8 @@ from emulator.core.policies.replicated_subscriptions import POLICIES as REPLICAT
 from emulator.core.policies.replicated_subscriptions import REPLICATE_SUBSCRIPTION_STATE
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.core.topic.limits import SubscribeRateLimiter
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.reasons import Cause, Reason
 from emulator.model.stored_keys import CursorKey
 
 if TYPE_CHECKING:
@@ -109,6 +111,7 @@ class Subscriptions(dict[str, Subscription]):
         settings, cursor = self._topic.region.config.settings, subscription.cursor
         if (
             self._topic.policies.or_setting(REPLICATE_SUBSCRIPTION_STATE, settings)
+            and self.are_replicable
             and self._topic.keeps_messages
             and subscription.durable
             and not (cursor.replicated or cursor.replication_disabled or subscription.closed)
@@ -147,8 +150,29 @@ class Subscriptions(dict[str, Subscription]):
 
     # Replication (PIP-33).
 
+    @property
+    def are_replicable(self) -> bool:
+        """Whether the region replicates subscriptions."""
+        return self._topic.region.config.settings.replicated_subscriptions
+
+    def check_region_replicates(self) -> None:
+        """Raise ProtocolError if the region does not replicate subscriptions."""
+        if not self.are_replicable:
+            sentence = str(Cause.REPLICATED_SUBSCRIPTIONS_OFF(here=self._topic.region.config.region))
+            raise ProtocolError(ServerError.NotAllowedError, f"{sentence}: replicated_subscriptions is off")
+
+    def why_not_replicated(self, subscription: Subscription) -> Reason:
+        """Return why other regions do not get the subscription's position."""
+        if not self.are_replicable:
+            return Cause.REPLICATED_SUBSCRIPTIONS_OFF(here=self._topic.region.config.region)
+        if self.replicated is not None:
+            return self.replicated.why_not(subscription)
+        is_replicated = subscription.cursor.replicated
+        return Cause.SNAPSHOT_NO_REMOTES() if is_replicated else Cause.SUBSCRIPTION_NOT_REPLICATED()
+
     def check_replicable(self, subscription: Subscription) -> None:
         """Raise ProtocolError unless the subscription can be replicated."""
+        self.check_region_replicates()
         self._components.replication.check_replicable(subscription.name, durable=subscription.durable)
 
     def replicate(self, subscription: Subscription) -> None:

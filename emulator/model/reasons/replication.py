@@ -160,6 +160,11 @@ class ReplicationCauses:
         "`replication_clusters` of the topic or its namespace contain no other region, or lack this one",
         ("replication_clusters to include another region",),
     )
+    REPLICATED_SUBSCRIPTIONS_OFF = _snapshot(
+        "{here} does not replicate subscriptions",
+        "the setting `replicated_subscriptions` of this region is off",
+        ("replicated_subscriptions in the settings of {here}, and a restart",),
+    )
     SNAPSHOT_NO_MESSAGE = _snapshot("no snapshot yet: no message was stored", "the topic is empty")
     SNAPSHOT_LINK_TO_DOWN = _snapshot(
         "no snapshot: link to {region} is down for {waited}",

@@ -17,6 +17,8 @@ from emulator.core.replication.progress import ReplicatorState
 from emulator.model.stored_keys import NamespacePath
 from tests.broker.regions import regions, until
 from tests.broker.replication.test_replication import TOPIC, drained
+from tests.broker.subscription.test_replicated_status import STATUS as STATUS_OF_S
+from tests.broker.subscription.test_replicated_status import ask
 from tests.broker.subscription.test_replicated_subscriptions import backlog, consume, no_snapshot_is_due
 
 FROM_THE_START = InitialPosition.EARLIEST
@@ -77,6 +79,9 @@ CASES = {
     "testReplicationSnapshotStopWhenNoTraffic": f"{CORE}::test_no_traffic_no_snapshots",
     "testReplicatedSubscriptionRestApi1": (
         f"{STATUS}::test_a_subscription_whose_replication_was_disabled_stays_disabled"
+    ),
+    "testReplicatedSubscriptionRestApi3, ReplicatedSubscriptionConfigTest.testDisableReplicatedSubscriptions": (
+        f"{HERE}::test_a_region_that_replicates_no_subscriptions_ignores_clients_and_refuses_administrators"
     ),
     "testReplicatedSubscriptionRestApi2, testGetReplicatedSubscriptionStatus": (
         f"{HERE}::test_each_partition_has_its_status"
@@ -275,3 +280,35 @@ async def test_without_replicated_subscriptions_publishing_costs_nothing(
             assert topic.state.stored_end == 50
             assert topic.subscriptions.replicated is not None
             assert topic.subscriptions.replicated.snapshots._timer is None
+
+
+async def test_a_region_that_replicates_no_subscriptions_ignores_clients_and_refuses_administrators() -> None:
+    """Its log gets no marker of its own, and it does not respond to those of other regions."""
+    off = {"eu": {"replicated_subscriptions": False, "replicate_subscription_state": True}}
+    async with (
+        regions("us", "eu", of_region=off) as world,
+        world.client("us") as us,
+        world.client("eu") as eu,
+    ):
+        consumer = await eu.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        await (await eu.producer(TOPIC)).send(b"0")
+        await consume(consumer, 1)
+        there = world.running["eu"].directory.serving[TOPIC]
+        assert not there.subscriptions["s"].cursor.replicated
+        refused = await ask(world, "eu", "POST", STATUS_OF_S, True)
+        assert refused.status == 405
+        assert b"eu does not replicate subscriptions: replicated_subscriptions is off" in refused.body
+        creation = "/admin/v2/persistent/public/default/orders/subscription/t?replicated=true"
+        assert (await ask(world, "eu", "PUT", creation)).status == 405
+        assert list(there.subscriptions) == ["s"]
+        replicated = await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+        await (await us.producer(TOPIC)).send(b"1")
+        await consume(replicated, 2)
+        await until(lambda: there.state.readable_end >= 3)  # both messages and a request of us
+        entries = await there.reading.read(0, 1_000, 10_000_000)
+        assert [
+            entry.info.marker_type for entry in entries if entry.hidden and entry.info.replicated_from is None
+        ] == []
+        here = world.running["us"].directory.serving[TOPIC].subscriptions.replicated
+        assert here is not None
+        assert here.snapshots.controller.last_completed is None

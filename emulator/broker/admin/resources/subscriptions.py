@@ -42,6 +42,9 @@ async def create(call: AdminRequest) -> None:
     topics = await call.load_partitions(OpenMode.CREATE)
     if any(name in topic.subscriptions for topic in topics):
         raise HttpError(409, "Subscription already exists for topic")
+    if call.flag("replicated"):
+        for topic in topics:
+            topic.subscriptions.check_region_replicates()
     for topic in topics:
         cursor = topic.region.environment.components.subscriptions.cursor(
             _start_entry_id(topic, message_id) - 1

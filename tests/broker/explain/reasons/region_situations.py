@@ -126,6 +126,18 @@ async def replicated(world: Regions, us: Client) -> Any:
 # Links.
 
 
+@in_regions(Cause.REPLICATED_SUBSCRIPTIONS_OFF, *SUBSCRIPTION)
+async def replicated_subscriptions_off(world: Regions, us: Client) -> Steps:
+    await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+    await world.stop("us")
+    await world.start("us", replicated_subscriptions=False)
+    await until(lambda: TOPIC in world.running["us"].directory.serving)
+    yield
+    await world.stop("us")
+    await world.start("us")
+    await until(lambda: TOPIC in world.running["us"].directory.serving)
+
+
 @in_regions(Cause.LINK_NOT_TRIED)
 async def link_not_tried(world: Regions, us: Client) -> Steps:
     region = world.running["us"]
