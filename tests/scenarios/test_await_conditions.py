@@ -18,6 +18,7 @@ from emulator.errors import Refused
 from emulator.model.conditions import CONDITIONS, ConditionState
 from emulator.model.values import TopicName
 from emulator.runtimes.contract import RegionStatus
+from emulator.scenarios import await_conditions
 from emulator.scenarios.await_conditions import ConditionWait
 from tests.broker.regions import Regions, regions, until
 
@@ -137,8 +138,12 @@ async def test_replicated_with_a_subscription_means_that_a_fail_over_redelivers_
                 await again.close()
 
 
-async def test_acknowledgements_that_a_client_sends_in_a_group_are_waited_for() -> None:
+async def test_acknowledgements_that_a_client_sends_in_a_group_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Released clients send acknowledgements up to 100 ms after their program acknowledged."""
+    assert await_conditions.GROUPING_SECONDS > 0.1
+    monkeypatch.setattr(await_conditions, "GROUPING_SECONDS", 1.0)  # a busy machine delays the response, too
     async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
         consumer = await subscribed(us)
         await publish(us, 5)
