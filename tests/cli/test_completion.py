@@ -134,7 +134,7 @@ def test_a_region_with_nonsense_offers_nothing(
 
 @pytest.mark.parametrize("line", ["geoemu kill us", "geoemu run reg", "geoemu failover-plan o"])
 def test_a_completion_loads_nothing_that_takes_long(run: RunDirectory, tmp_path: Path, line: str) -> None:
-    """Each of these takes longer to load than a completion may take."""
+    """Each of these takes longer to load than a completion may take. Typer itself loads Pydantic."""
     program = (
         "import sys\n"
         "from emulator.cli import main\n"

@@ -149,13 +149,16 @@ async def test_acknowledgements_that_a_client_sends_in_a_group_are_waited_for(
         await publish(us, 5)
         received = [await asyncio.wait_for(consumer.receive(), 5) for _ in range(5)]
 
-        async def acknowledge_later() -> None:
-            await asyncio.sleep(0.1)
-            await consumer.acknowledge(*received, confirmed=True)
+        acknowledged, tasks = asyncio.Event(), list[asyncio.Future[None]]()
 
-        later = asyncio.ensure_future(acknowledge_later())
+        async def acknowledge() -> None:
+            await consumer.acknowledge(*received, confirmed=True)
+            acknowledged.set()
+
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.1, lambda: tasks.append(asyncio.ensure_future(acknowledge())))
         assert await awaiting(world, "replicated", "orders", "s").run(LONG)
-        assert later.done()
+        assert acknowledged.is_set()
         await (await eu.producer(TOPIC)).send(b"new")
         again = await subscribed(eu)
         assert (await asyncio.wait_for(again.receive(), 5)).payload == b"new"
