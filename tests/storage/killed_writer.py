@@ -50,6 +50,9 @@ def live(path: str, incarnation: int, seed: int, pipe: Connection, often: bool, 
         sqlite_writer.HERE_BYTES_MAX = 1000
     if not synced:
         sqlite_file.SYNCHRONOUS = "OFF"
+        # The power loss keeps the file and cuts the WAL off: a checkpoint between the last commit and the power loss
+        # would hide the error.
+        sqlite_commit.CHECKPOINT_BYTES = sqlite_commit.WAL_BYTES_MAX = 1 << 40
     asyncio.run(_live(path, incarnation, random.Random(seed), pipe.fileno()))
 
 
