@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emulator.config.compatibility import Compatibility
+from emulator.config.security import NO_SECURITY, SecurityConfig
 from emulator.model.frame_faults import FrameFault
 from emulator.model.values import HEALTHY, DiskCondition
 
@@ -298,6 +299,7 @@ class RegionConfig:
     pulsar_peers: tuple[PulsarPeerConfig, ...] = ()
     run_secret: str = ""
     """Secret with which the regions of a run authenticate each other. Empty: they cannot."""
+    security: SecurityConfig = NO_SECURITY
     compatibility: dict[str, str] = field(default_factory=dict)
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     clock_ahead_ms: int = 0
@@ -345,6 +347,7 @@ class RegionConfig:
                     "peers": tuple(map(PeerConfig.from_json, raw["peers"])),
                     "to_clients": LinkShape.from_json(raw.get("to_clients", {})),
                     "from_clients": LinkShape.from_json(raw.get("from_clients", {})),
+                    "security": SecurityConfig.from_json(raw.get("security", {})),
                     "disk": DiskCondition(**raw.get("disk", {})),
                 }
             )

@@ -23,6 +23,7 @@ from emulator.config.region import (
     PulsarPeerConfig,
     RegionConfig,
 )
+from emulator.config.security import NO_SECURITY, SecurityConfig
 from emulator.config.shapes import Link, ShapeName
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.suggestions import nearest
@@ -102,6 +103,7 @@ class Topology:
     admin_hosts: tuple[str, ...] = ()
     """Additional host names under which the regions' HTTP ports accept changes."""
     shape: ShapeName = "mesh"
+    security: SecurityConfig = NO_SECURITY
 
     @property
     def regions(self) -> tuple[RegionSpec, ...]:
@@ -177,6 +179,7 @@ class Topology:
                     "pulsar_peers": tuple(map(PulsarPeerConfig.from_json, raw["pulsar_peers"])),
                     "admin_hosts": tuple(raw["admin_hosts"]),
                     "namespaces": tuple(map(NamespaceConfig.from_json, raw["namespaces"])),
+                    "security": SecurityConfig.from_json(raw.get("security", {})),
                 }
             )
         except (TypeError, KeyError) as problem:
@@ -236,6 +239,7 @@ def region_config(
         ),
         pulsar_peers=topology.pulsar_peers,
         run_secret=run_secret,
+        security=topology.security,
         compatibility=dict(topology.compatibility),
         admin_hosts=topology.admin_hosts,
         ready_file=str(region_dir / "ready.json"),

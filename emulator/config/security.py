@@ -1,0 +1,104 @@
+"""Security of a region at its start: TLS, authentication, authorization.
+
+Everything secret is in files: `region.json` and `topology.json` contain paths only. A value that the topology takes
+from an environment variable is written to a file of the run that only its owner can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """Certificates of a region; all are paths of PEM files."""
+
+    certificate: str
+    """Certificate of the region, with the chain to its authority."""
+    key: str
+    authority: str
+    """Certificates of the authorities whose certificates are trusted: those of clients and of other regions."""
+    client_certificates: str = "optional"
+    """none: not requested. optional: verified when there is one. required: connections without one fail."""
+    plain_ports: bool = True
+    """Whether the ports without TLS are open to clients, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenConfig:
+    """Verification of tokens (JWT), as by Pulsar's AuthenticationProviderToken."""
+
+    secret_key: str = ""
+    """Path of the secret of HS256 tokens. Empty: `public_key` verifies tokens."""
+    public_key: str = ""
+    """Path of a PEM public key, or of a JSON Web Key Set of an OAuth2 issuer."""
+    algorithms: tuple[str, ...] = ()
+    """Accepted algorithms. Empty: HS256 with a secret; RS256 and ES256 with a public key."""
+    role_claim: str = "sub"
+    audience: str = ""
+    """Required audience. Empty: not checked."""
+    issuer: str = ""
+    """Required issuer. Empty: not checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationConfig:
+    """Methods by which clients authenticate; a client that uses none of them has `anonymous_role`, or is refused."""
+
+    token: TokenConfig | None = None
+    basic_users: str = ""
+    """Path of an htpasswd file. Empty: no basic authentication."""
+    tls: bool = False
+    """Whether the common name of a verified client certificate is a role."""
+    anonymous_role: str = ""
+    refresh_seconds: int = 60
+    """Interval at which credentials are checked for expiry and requested again (AUTH_CHALLENGE)."""
+    region_token: str = ""
+    """Path of the token that this region presents to the other regions. Empty: only the secret of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationConfig:
+    """Roles with a meaning of their own; permissions of other roles are policies of tenants and namespaces."""
+
+    superusers: tuple[str, ...] = ()
+    proxy_roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityConfig:
+    """Each part that is None is off: no TLS, no authentication, every client may do everything."""
+
+    tls: TlsConfig | None = None
+    authentication: AuthenticationConfig | None = None
+    authorization: AuthorizationConfig | None = None
+    """Requires `authentication`."""
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> SecurityConfig:
+        """Parse what `dataclasses.asdict` wrote. Raises TypeError or KeyError for anything else."""
+        tls, authentication, authorization = (raw.get(part) for part in _PARTS)
+        return cls(
+            tls=None if tls is None else TlsConfig(**tls),
+            authentication=None if authentication is None else _authentication(authentication),
+            authorization=None
+            if authorization is None
+            else AuthorizationConfig(**{name: tuple(roles) for name, roles in authorization.items()}),
+        )
+
+
+_PARTS = ("tls", "authentication", "authorization")
+
+
+def _authentication(raw: Mapping[str, Any]) -> AuthenticationConfig:
+    token = raw.get("token")
+    if token is None:
+        return AuthenticationConfig(**raw)
+    return AuthenticationConfig(
+        **{**raw, "token": TokenConfig(**{**token, "algorithms": tuple(token["algorithms"])})}
+    )
+
+
+NO_SECURITY: Final = SecurityConfig()
