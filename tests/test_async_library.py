@@ -23,8 +23,18 @@ from scripts.async_api import TARGET, generate
 from tests.runtimes.fixtures import end_all, living, write_topology
 
 ROOT = Path(__file__).parents[1]
-USERS_TEST = """
-import asyncio
+_USERS_TEST = """
+async def test_a_service_survives(geo):
+    async with geo.cut("us-east", "eu-central"):
+        assert await geo.state("us-east") == "running"
+    await geo.drain()
+"""
+_USERS_FIXTURE = """
+    async with geoemu.up_async("topology.yaml", run_dir="run") as geo:
+        yield geo
+"""
+USERS_TESTS = {
+    "anyio": f"""
 import geoemu
 import pytest
 
@@ -33,16 +43,18 @@ def anyio_backend():
     return "asyncio"
 
 @pytest.fixture
-async def geo(anyio_backend):
-    async with geoemu.up_async("topology.yaml", run_dir="run") as geo:
-        yield geo
+async def geo(anyio_backend):{_USERS_FIXTURE}
+@pytest.mark.anyio{_USERS_TEST}""",
+    "asyncio": f"""
+import geoemu
+import pytest
+import pytest_asyncio
 
-@pytest.mark.anyio
-async def test_a_service_survives(geo):
-    async with geo.cut("us-east", "eu-central"):
-        assert await geo.state("us-east") == "running"
-    await geo.drain()
-"""
+@pytest_asyncio.fixture
+async def geo():{_USERS_FIXTURE}
+@pytest.mark.asyncio{_USERS_TEST}""",
+}
+"""Plugin for asynchronous tests -> a user's test."""
 TYPED = """
 import geoemu
 from typing import assert_type
@@ -220,19 +232,10 @@ async def test_the_error_of_a_block_ends_the_run_and_is_raised(folder: Path) -> 
 
 
 @pytest.mark.real
-def test_a_users_test_runs_under_anyio(folder: Path) -> None:
-    (folder / "test_service.py").write_text(USERS_TEST)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "anyio",
-        "-p",
-        "no:cacheprovider",
-        "test_service.py",
-    ]
+@pytest.mark.parametrize("plugin", USERS_TESTS)
+def test_a_users_test_runs_with_each_plugin_for_asynchronous_tests(folder: Path, plugin: str) -> None:
+    (folder / "test_service.py").write_text(USERS_TESTS[plugin])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_service.py"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

@@ -90,6 +90,72 @@ def test_right(geo, geo_namespace):
     assert re.search(r"^[\d:.]{12} operator cut ireland virginia both ways$", verdict, re.MULTILINE)
 
 
+ASYNCHRONOUS = """
+import asyncio
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+def use(geo, topic):
+    client = geo.recorded(pulsar.Client(geo.url("ireland")))
+    client.create_producer(topic).send(b"x")
+    client.close()
+
+async def cut_and_use(geo, namespace, name):
+    with geo.cut("ireland", "virginia"):
+        await asyncio.to_thread(use, geo, f"persistent://{namespace}/{name}")
+    await asyncio.to_thread(geo.await_replicated, f"persistent://{namespace}/{name}")
+    assert geo.state("virginia") == "running"
+
+@pytest.fixture
+async def of_anyio(geo, geo_namespace, anyio_backend):
+    await cut_and_use(geo, geo_namespace, "in-fixture")
+    yield geo
+
+def test_plain(geo, geo_namespace):
+    asyncio.run(cut_and_use(geo, geo_namespace, "plain"))
+
+@pytest.mark.anyio
+async def test_anyio(of_anyio, geo, geo_namespace):
+    assert of_anyio is geo
+    await cut_and_use(geo, geo_namespace, "anyio")
+
+@pytest.mark.anyio
+async def test_anyio_fails(geo, geo_namespace):
+    await cut_and_use(geo, geo_namespace, "anyio")
+    assert False, "wrong with anyio"
+"""
+OF_PYTEST_ASYNCIO = """
+@pytest.mark.asyncio
+async def test_asyncio(geo, geo_namespace):
+    await cut_and_use(geo, geo_namespace, "asyncio")
+
+@pytest.mark.asyncio
+async def test_asyncio_fails(geo, geo_namespace):
+    await cut_and_use(geo, geo_namespace, "asyncio")
+    assert False, "wrong with asyncio"
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("mode", ["strict", pytest.param("auto", marks=pytest.mark.slow)])
+def test_plain_tests_and_those_of_anyio_and_pytest_asyncio_share_regions(project: Path, mode: str) -> None:
+    """In the mode `auto`, pytest-asyncio runs all asynchronous tests, but those of anyio."""
+    of_pytest_asyncio = OF_PYTEST_ASYNCIO
+    if mode == "auto":
+        of_pytest_asyncio = of_pytest_asyncio.replace("@pytest.mark.asyncio\n", "")
+    write_test(project, ASYNCHRONOUS + of_pytest_asyncio)
+    output = run_pytest(project, "-o", f"asyncio_mode={mode}", expected=1)
+    assert "2 failed, 3 passed" in output
+    assert len(list((project / "temp").rglob("run.json"))) == 1
+    assert {"wrong with anyio", "wrong with asyncio"} <= set(re.findall("AssertionError: (.*)", output))
+    verdicts = re.findall(r"^(valid|unknown): .*/report/report.html$", output, re.MULTILINE)
+    assert len(verdicts) == 2
+    for name in ("anyio", "asyncio"):
+        assert re.search(rf"publish ok ireland persistent://\S+/{name}", output)
+
+
 @pytest.mark.real
 def test_kept_regions_run_on_and_the_commands_to_use_them_are_printed(project: Path) -> None:
     write_test(project, "def test_one(geo): pass\n")
