@@ -20,6 +20,8 @@ class TrustLevel(IntEnum):
     CLIENT = auto()
     PEER = auto()
     """A connection that is authenticated as another region of the run. It may do everything that a client may."""
+    CONTROL = auto()
+    """The programs of geoemu that control the run, at the HTTP port. They may do everything that a superuser may."""
 
 
 class Action(Enum):

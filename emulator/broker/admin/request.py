@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.broker.authorization import Action, ProtectedResource, ResourceScope, TrustLevel, authorize
+from emulator.broker.authentication.sender import ANY_CLIENT, Authenticate, Sender, accept_all
+from emulator.broker.authorization import Action, ProtectedResource, ResourceScope, authorize
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
@@ -18,18 +19,18 @@ from emulator.errors import GoneMeanwhile, ProtocolError
 from emulator.model.stored_keys import NamespacePath, StoredKey
 from emulator.model.values import PERSISTENT, TopicName, is_valid_name
 from emulator.net.addresses import in_url
-from emulator.net.http_server import HttpError, RequestHead
+from emulator.net.http_server import HttpError
 
-Authorize = Callable[[RequestHead, Action, ProtectedResource], None]
-"""Checks that the sender of a request may perform an action. ProtocolError (authentication or authorization)."""
+Authorize = Callable[[Sender, Action, ProtectedResource], None]
+"""Checks that the sender of a request may perform an action. ProtocolError (AuthorizationError)."""
 Content = Any
 """The result of a handler: content of the response, as JSON, or as text if the operation declares text; None for 204
 without a body; or a complete `http_server.Response`."""
 
 
-def allow_clients(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
-    """Authorize every sender as a client: requests are not authenticated yet."""
-    authorize(TrustLevel.CLIENT, action, resource)
+def allow_clients(sender: Sender, action: Action, resource: ProtectedResource) -> None:
+    """Authorize every sender as a client."""
+    authorize(sender.trust, action, resource)
 
 
 def full_topic_name(names: Mapping[str, str]) -> str:
@@ -46,6 +47,7 @@ class AdminContext:
     links: dict[str, EmulatedLink]
     """Peer region -> the emulated link to it; empty in a region without emulated links."""
     authorize: Authorize = allow_clients
+    authenticate: Authenticate = accept_all
     port: int = 0
     """The server's port; 0 before it listens."""
 
@@ -83,6 +85,7 @@ class AdminRequest:
     """The address of the region that the client connected to."""
     accept: str = ""
     """The client's Accept header."""
+    sender: Sender = ANY_CLIENT
 
     @property
     def region(self) -> Region:

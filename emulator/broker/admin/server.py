@@ -10,6 +10,7 @@ from typing import Any
 from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize, allow_clients
 from emulator.broker.admin.resource import Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
+from emulator.broker.authentication.sender import Sender
 from emulator.broker.explain.topics import NotKnown
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata.tenancy import AlreadyExists, NotEmpty, NotFound
@@ -81,24 +82,31 @@ class Admin:
     def begin(self, head: RequestHead) -> PreparedCall:
         """Check a request as far as possible without its body. HttpError for a rejected request."""
         self._guard.check(head)
+        sender = self._sender(head)
         match = TABLE.find(head)
         resource = self._context.resource(match.resource.scope, match.names)
         try:
-            self._context.authorize(head, match.operation.action, resource)
+            self._context.authorize(sender, match.operation.action, resource)
         except ProtocolError as problem:
             raise _http_error(problem) from None
         _check_media_type(head)
 
         async def call(content: bytes) -> Response:
-            return await self._run(head, match, content)
+            return await self._run(head, sender, match, content)
 
         return call
 
-    async def _run(self, head: RequestHead, match: RouteMatch, content: bytes) -> Response:
+    def _sender(self, head: RequestHead) -> Sender:
+        try:
+            return self._context.authenticate(head)
+        except ProtocolError as problem:
+            raise _http_error(problem) from None
+
+    async def _run(self, head: RequestHead, sender: Sender, match: RouteMatch, content: bytes) -> Response:
         body = None if match.operation.body is None else _parse_body(match.operation.body, content)
         accept = head.headers.get("accept", "")
         call = AdminRequest(
-            self._context, match.names, match.query, body, head.host, head.local_address, accept
+            self._context, match.names, match.query, body, head.host, head.local_address, accept, sender
         )
         try:
             response = await match.operation.respond(call)

@@ -23,6 +23,7 @@ from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.tasks import TaskGroup
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError
+from emulator.model.principals import NO_PRINCIPAL, Principal
 from emulator.model.values import TopicName
 from emulator.net.addresses import in_url
 from emulator.net.network import Listener, own_address
@@ -93,6 +94,8 @@ class ClientConnection(asyncio.Protocol):
         """The handshake of a client that claims to be a region and has not proved it yet; None otherwise."""
         self.peer: Peer | None = None
         """The region or declared Pulsar cluster as which the client is authenticated; None for ordinary clients."""
+        self.principal = NO_PRINCIPAL
+        """The roles of the client. Set once, when its handshake is complete."""
         self.legal_rows = table.legal[self.trust]
         self.watchers: dict[int, TopicWatcher] = {}
         """Watchers of topic lists, by id."""
@@ -253,10 +256,11 @@ class ClientConnection(asyncio.Protocol):
 
     # Interface for commands and topics.
 
-    def raise_trust(self, trust: TrustLevel) -> None:
-        """End the handshake, which established this trust level."""
+    def raise_trust(self, trust: TrustLevel, principal: Principal = NO_PRINCIPAL) -> None:
+        """End the handshake, which established this trust level and these roles."""
         assert trust >= self.trust
         self.trust = trust
+        self.principal = principal
         self.legal_rows = self.table.legal[trust]
         self.liveness.end_handshake()
 
