@@ -20,7 +20,7 @@ region_image() {
     local base=${GEOEMU_PYTHON_BASE:-} context=$CONTEXTS/region
     [[ -n $base ]] || { bash compose/base-images.sh python && base=geoemu-base-python:local; }
     mkdir -p "$context"
-    "$PYTHON" compose/wheels.py "$context/wheels" "$PYTHON_VERSION" kafka
+    "$PYTHON" compose/wheels.py "$context/wheels" "$PYTHON_VERSION" kafka security
     cp --preserve=mode compose/region/{Dockerfile,healthy} "$context"
     build "$context" "$base" "${GEOEMU_REGION_IMAGE:-geoemu-region:local}"
 }

@@ -39,8 +39,8 @@ RUN = ("kafka", "cli", "scenarios", "spark")
 GOALS = {
     "light": LIGHT,
     "run": RUN,
-    "compose": (*RUN, "compose"),
-    "test": (*RUN, "embedded", "compose", "dev", "site"),
+    "compose": (*RUN, "security", "compose"),
+    "test": (*RUN, "security", "embedded", "compose", "dev", "site"),
     "site": ("site",),
     "bench": (*RUN, "embedded", "compose", "bench"),
 }

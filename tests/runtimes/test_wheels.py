@@ -23,7 +23,16 @@ def test_a_region_has_little() -> None:
     assert wanted("kafka") == ["avro", "crc32c", "h11", "kafka-python", "protobuf"]
 
 
-@pytest.mark.parametrize("extras", [("kafka",), ("kafka", "spark")], ids="-".join)
+def test_security_adds_maintained_cryptography_only() -> None:
+    assert set(wanted("kafka", "security")) - set(wanted("kafka")) == {
+        "cffi",
+        "cryptography",
+        "pycparser",
+        "pyjwt",
+    }
+
+
+@pytest.mark.parametrize("extras", [("kafka",), ("kafka", "security"), ("kafka", "spark")], ids="-".join)
 def test_nothing_is_missing(extras: tuple[str, ...]) -> None:
     """Every requirement of the installed packages is included, extras aside."""
     names = set(wanted(*extras))
