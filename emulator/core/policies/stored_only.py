@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, TEXTS, counts, objects_of, one_of
+from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, counts, objects_of
 from emulator.core.policies.declaration import Codec, Policy, Scope
 
 _NO_BOOKIES = "A region keeps its log in one store of its own: there are no bookies to spread entries over."
 _NO_OFFLOADING = "A region does not offload."
-_NOT_ENFORCED = "Requests are not authorized yet: every client may do everything."
 LONG_MAX: Final = 2**63 - 1
 
 
@@ -79,35 +78,11 @@ def _no_filters(value: Any) -> Mapping[str, Any]:
     return fields
 
 
-def _permissions(value: Any) -> Mapping[str, Any]:
-    return {
-        kind: {
-            name: dict(one) if isinstance(one, dict) else list(TEXTS.decode(one)) for name, one in of.items()
-        }
-        for kind, of in objects_of(
-            {kind: Codec(_object, dict, {"type": "object"}) for kind in PERMISSION_KINDS}
-        )
-        .decode(value)
-        .items()
-    }
-
-
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or len(value) > 1_000:
         raise ValueError(f"{str(value)[:100]} is not a JSON object of at most 1000 fields")
     return value
 
-
-PERMISSION_KINDS: Final = (
-    "namespace_auth",
-    "topic_auth",
-    "subscription_auth_roles",
-    "destination_auth",
-    "namespaceAuthentication",
-    "topicAuthentication",
-    "subscriptionAuthentication",
-)
-"""Fields of the policy `permissions`: the names of Pulsar's JSON, and those of its Java client."""
 
 _AFFINITY_FIELDS = objects_of(
     {"bookkeeperAffinityGroupPrimary": TEXT, "bookkeeperAffinityGroupSecondary": TEXT}
@@ -116,7 +91,6 @@ _PERSISTENCE = Codec(_persistence, _as_object, _PERSISTENCE_FIELDS.schema)
 _AFFINITY = Codec(_AFFINITY_FIELDS.decode, _as_object, _AFFINITY_FIELDS.schema)
 _OFFLOADING = Codec(_offloading, _as_object, {"type": "object"})
 _ANY_LONG = counts(-LONG_MAX - 1, LONG_MAX)
-_PERMISSIONS = Codec(_permissions, _as_object, {"type": "object"})
 _BUNDLES = Codec(_object, _as_object, {"type": "object"})
 
 
@@ -143,7 +117,6 @@ RESOURCE_GROUP = _row(
     name="resource_group",
     own_rows=True,
 )
-PERMISSIONS = _row("permissions", _PERMISSIONS, _NOT_ENFORCED, "Permissions by role.", own_rows=True)
 BUNDLES = _row(
     "bundles",
     _BUNDLES,
@@ -192,14 +165,6 @@ POLICIES: tuple[Policy[Any], ...] = (
         "Time after which offloaded entries are deleted locally.",
     ),
     RESOURCE_GROUP,
-    PERMISSIONS,
-    _row(
-        "subscriptionAuthMode",
-        one_of("None", "Prefix"),
-        _NOT_ENFORCED,
-        "Whether subscription names must begin with the role.",
-        unset="None",
-    ),
     BUNDLES,
     PROPERTIES,
     _row(

@@ -1,85 +1,96 @@
-"""Permissions of roles: stored and returned, not enforced."""
+"""Permissions of roles: grants on namespaces, topics and subscriptions. Regions with authorization enforce them."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from emulator.broker.admin.request import AdminRequest, Content
-from emulator.broker.admin.resource import Body, Resource, changes, reads, stored_only
+from emulator.broker.admin.resource import Body, Resource, changes, reads
 from emulator.broker.authorization import ResourceScope
-from emulator.core.policies.stored_only import PERMISSIONS
+from emulator.core.authorization.grants import (
+    ACTIONS,
+    GRANTS_MAX,
+    NO_GRANTS,
+    ActionsByRole,
+    Grants,
+    actions_as_json,
+)
+from emulator.core.policies.permissions import PERMISSIONS
 from emulator.model.values import TopicName
 from emulator.net.http_server import HttpError
 
-ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
-GRANTS_MAX: Final = 10_000
-Grants = dict[str, Any]
-OF_NAMESPACE, OF_TOPIC, OF_SUBSCRIPTION = "namespace_auth", "topic_auth", "subscription_auth_roles"
-"""Pulsar's names of the kinds of grants."""
+
+def _grants(call: AdminRequest) -> Grants:
+    return call.region.policies.of_namespace(call.namespace(), PERMISSIONS)
 
 
-def _grants_of(call: AdminRequest, kind: str) -> Mapping[str, Any]:
-    found = call.region.policies.stored_value(call.namespace_path(), PERMISSIONS) or {}
-    of_kind: Mapping[str, Any] = found.get(kind, {})
-    return of_kind
+async def _change(call: AdminRequest, change: Callable[[Grants], Grants]) -> None:
+    """Change the grants of a namespace atomically. HttpError 412 for more than GRANTS_MAX."""
 
-
-async def _change(call: AdminRequest, kind: str, change: Callable[[Grants], object]) -> None:
-    """Change the grants of one kind atomically. HttpError 412 for more than GRANTS_MAX in the namespace."""
-
-    def grants(present: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        grants_now = copy.deepcopy(dict(present or {}))
-        change(grants_now.setdefault(kind, {}))
-        count = sum(
-            len(one) if isinstance(one, dict) else 1 for of in grants_now.values() for one in of.values()
-        )
-        if count > GRANTS_MAX:
+    def changed(present: Grants | None) -> Grants:
+        grants = change(present or NO_GRANTS)
+        if grants.total > GRANTS_MAX:
             raise HttpError(412, f"a namespace may have {GRANTS_MAX} grants at most")
-        return grants_now
+        return grants
 
-    await call.region.policies.change(call.namespace_path(), PERMISSIONS, grants)
+    await call.region.policies.change(call.namespace_path(), PERMISSIONS, changed)
 
 
-def _list(call: AdminRequest) -> list[str]:
-    names: list[str] = call.required_body("a list")
-    return names
+def _set(call: AdminRequest) -> frozenset[str]:
+    names: Iterable[str] = call.required_body("a list")
+    return frozenset(names)
 
 
 async def of_namespace(call: AdminRequest) -> Content:
-    return _grants_of(call, OF_NAMESPACE)
+    return actions_as_json(_grants(call).by_role)
 
 
 async def grant_namespace(call: AdminRequest) -> None:
-    actions, role = _list(call), call.names["role"]
-    await _change(call, OF_NAMESPACE, lambda grants: grants.update({role: actions}))
+    given = {call.names["role"]: _set(call)}
+    await _change(call, lambda grants: grants._replace(by_role={**grants.by_role, **given}))
 
 
 async def revoke_namespace(call: AdminRequest) -> None:
-    await _change(call, OF_NAMESPACE, lambda grants: grants.pop(call.names["role"], None))
+    role = call.names["role"]
+    await _change(call, lambda grants: grants._replace(by_role=_without(grants.by_role, role)))
+
+
+def _without(by_role: ActionsByRole, role: str) -> ActionsByRole:
+    return {one: actions for one, actions in by_role.items() if one != role}
 
 
 async def of_topic(call: AdminRequest) -> Content:
     """Return the permissions of a topic by role, combined with those of its namespace."""
-    of_topic = _grants_of(call, OF_TOPIC).get(str(call.topic_name()), {})
-    roles = {**_grants_of(call, OF_NAMESPACE)}
-    for role, actions in of_topic.items():
-        roles[role] = sorted({*roles.get(role, ()), *actions})
-    return roles
+    grants = _grants(call)
+    roles = dict(grants.by_role)
+    for role, actions in grants.by_topic.get(str(call.topic_name()), {}).items():
+        roles[role] = roles.get(role, frozenset()) | actions
+    return actions_as_json(roles)
 
 
 async def grant_topic(call: AdminRequest) -> None:
-    topic, role, actions = str(call.topic_name()), call.names["role"], _list(call)
-    await _change(call, OF_TOPIC, lambda grants: grants.setdefault(topic, {}).update({role: actions}))
+    given = {call.names["role"]: _set(call)}
+    await _change_topic(call, lambda present: {**present, **given})
 
 
 async def revoke_topic(call: AdminRequest) -> None:
     topic, role = str(call.topic_name()), call.names["role"]
-    if role not in _grants_of(call, OF_TOPIC).get(topic, {}):
+    if role not in _grants(call).by_topic.get(topic, {}):
         raise HttpError(412, f"Permissions are not set at the topic level for {role}")
-    await _change(call, OF_TOPIC, lambda grants: grants.get(topic, {}).pop(role, None))
+    await _change_topic(call, lambda present: _without(present, role))
+
+
+async def _change_topic(call: AdminRequest, change: Callable[[ActionsByRole], ActionsByRole]) -> None:
+    topic = str(call.topic_name())
+
+    def changed(grants: Grants) -> Grants:
+        roles = change(grants.by_topic.get(topic, {}))
+        others = {name: one for name, one in grants.by_topic.items() if name != topic}
+        return grants._replace(by_topic={**others, topic: roles} if roles else others)
+
+    await _change(call, changed)
 
 
 async def grant_topics(call: AdminRequest) -> None:
@@ -102,23 +113,23 @@ async def _each(call: AdminRequest, change: Callable[[AdminRequest], Awaitable[N
 
 
 async def of_subscriptions(call: AdminRequest) -> Content:
-    return _grants_of(call, OF_SUBSCRIPTION)
+    return {name: sorted(roles) for name, roles in _grants(call).by_subscription.items()}
 
 
 async def grant_subscription(call: AdminRequest) -> None:
-    roles, name = _list(call), call.names["subscription"]
-    await _change(call, OF_SUBSCRIPTION, lambda grants: grants.update({name: roles}))
+    given = {call.names["subscription"]: _set(call)}
+    await _change(call, lambda grants: grants._replace(by_subscription={**grants.by_subscription, **given}))
 
 
 async def revoke_subscription(call: AdminRequest) -> None:
     name, role = call.names["subscription"], call.names["role"]
 
-    def revoke(grants: Grants) -> None:
-        remaining = [one for one in grants.pop(name, []) if one != role]
-        if remaining:
-            grants[name] = remaining
+    def revoke(grants: Grants) -> Grants:
+        remaining = grants.by_subscription.get(name, frozenset()) - {role}
+        others = {one: roles for one, roles in grants.by_subscription.items() if one != name}
+        return grants._replace(by_subscription={**others, name: remaining} if remaining else others)
 
-    await _change(call, OF_SUBSCRIPTION, revoke)
+    await _change(call, revoke)
 
 
 # Bodies.
@@ -182,8 +193,7 @@ _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions"
 
 
-RESOURCES = stored_only(
-    PERMISSIONS.kept,
+RESOURCES = (
     Resource(_NAMESPACE, get=reads(of_namespace, "Permissions by role.")),
     Resource(
         f"{_NAMESPACE}/{{role}}",
