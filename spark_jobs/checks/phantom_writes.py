@@ -24,7 +24,7 @@ from spark_jobs.checks.check import (
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.frames.evidence import Evidence
-from spark_jobs.frames.messages import position_text
+from spark_jobs.frames.messages import position_text, targets_text
 from spark_jobs.verdict import CheckResult, Verdict
 from spark_jobs.wording import count
 
@@ -86,8 +86,7 @@ def _corrupt(messages: DataFrame) -> DataFrame:
 def _restricted(stored: DataFrame) -> DataFrame:
     """Find messages stored with a list of target regions that no publish request of their client has."""
     named = stored.where(
-        F.col("stored_to").isNotNull()
-        & (F.col("asked_to").isNull() | (F.array_sort("asked_to") != F.array_sort("stored_to")))
+        F.col("stored_to").isNotNull() & ~F.array_contains("asked_targets", targets_text("stored_to"))
     )
     return _first(named, F.element_at("copies", 1), "restricted")
 
@@ -97,11 +96,10 @@ def _excluded(stored: DataFrame) -> DataFrame:
     is_outside = F.filter(
         "copies",
         lambda copy: (
-            (copy["region"] != F.col("origin_region")) & ~F.array_contains(F.col("asked_to"), copy["region"])
+            (copy["region"] != F.col("origin_region")) & ~F.array_contains(F.col("chosen"), copy["region"])
         ),
     )
-    # Several sessions under one sequence id may have requested different regions.
-    restricted = stored.where((F.size("asked_to") > 0) & (F.col("sessions") == 1))
+    restricted = stored.where(F.size("chosen") > 0)
     named = restricted.withColumn("outside", is_outside).where(F.size("outside") > 0)
     return _first(named, F.element_at("outside", 1), "excluded")
 

@@ -115,7 +115,8 @@ def stored_messages(
 def publishes(events: DataFrame) -> DataFrame:
     """Return one row per message of a publish request. `acked_ms` is null unless a client received a receipt; `refused`
     means that every attempt certainly failed. Several `sessions` may have published under one sequence id, with
-    different contents: `asked_payloads` has the digest of each. `receipts` are the positions in the receipts."""
+    different contents and target regions: `asked_payloads` has the digest of each content, `asked_targets` each list of
+    regions as `targets_text` returns it. `receipts` are the positions in the receipts."""
     is_ok, is_asked = F.col("outcome") == "ok", F.col("outcome") == "asked"
 
     def count(outcome: str) -> Column:
@@ -139,6 +140,7 @@ def publishes(events: DataFrame) -> DataFrame:
             F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
             F.collect_set(F.when(is_asked, F.col("attributes_digest"))).alias("asked_attributes"),
             F.max(F.when(is_asked, F.col("replicate_to"))).alias("asked_to"),
+            F.collect_set(F.when(is_asked, targets_text("replicate_to"))).alias("asked_targets"),
             F.max(F.when(is_asked, F.col("transaction"))).alias("asked_transaction"),
             F.size(F.collect_set("session")).alias("sessions"),
             (
@@ -150,8 +152,15 @@ def publishes(events: DataFrame) -> DataFrame:
     )
 
 
+def targets_text(regions: str) -> Column:
+    """Return the regions to which a message is restricted, sorted; the empty text for all regions."""
+    return F.coalesce(F.array_join(F.array_sort(regions), " "), F.lit(""))
+
+
 def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[str, Namespace]) -> DataFrame:
-    """Return one row per message that was published or stored. `copies` is empty if no region stores the message."""
+    """Return one row per message that was published or stored. `copies` is empty if no region stores the message.
+    `chosen`: the regions to which the message is restricted; null: it is not. Of several requests with different
+    regions, the stored message decides."""
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(
@@ -175,7 +184,7 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
         published.join(copies.hint("shuffle_hash"), list(ORIGIN), "full_outer")
         .withColumn("namespace", F.regexp_extract("topic", r"://([^/]+/[^/]+)/", 1))
         .withColumn(
-            "chosen", F.when(F.col("asked_ms").isNotNull(), F.col("asked_to")).otherwise(F.col("stored_to"))
+            "chosen", F.when(_is_chosen_by_request(), F.col("asked_to")).otherwise(F.col("stored_to"))
         )
         .select(
             *ORIGIN,
@@ -185,8 +194,9 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
             "receipts",
             "asked_payloads",
             "asked_attributes",
-            "asked_to",
+            "asked_targets",
             "stored_to",
+            "chosen",
             F.coalesce("sessions", F.lit(0)).alias("sessions"),
             F.coalesce("refused", F.lit(False)).alias("refused"),
             F.coalesce("copies", no_copies).alias("copies"),
@@ -196,6 +206,12 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
             F.coalesce("stored_transaction", "asked_transaction").alias("transaction"),
             F.coalesce("fates", F.array().cast("array<string>")).alias("fates"),
         )
+    )
+
+
+def _is_chosen_by_request() -> Column:
+    return F.coalesce(F.size("asked_targets") == 1, F.lit(False)) | (
+        F.col("asked_ms").isNotNull() & F.col("copies").isNull()
     )
 
 

@@ -190,6 +190,35 @@ class TestPhantomWrites:
         result = expect("invalid", phantom_writes.CHECK, rows, ASKED)
         assert [(one["sequence_id"], one["position"]) for one in result.witness] == [(99, "1:2:-1")]
 
+    @pytest.mark.parametrize(
+        ("targets", "elsewhere", "kind"),
+        [
+            (None, ["b", "c"], None),
+            (["b"], ["b"], None),
+            (["c"], ["c"], None),
+            (["a"], [], "restricted"),
+            (["b"], ["b", "c"], "excluded"),
+        ],
+    )
+    def test_of_two_sessions_with_other_regions_under_one_sequence_id_the_stored_one_counts(
+        self, targets: list[str] | None, elsewhere: list[str], kind: str | None
+    ) -> None:
+        """A producer whose first session got no response; found by seed 10038 of the generated runs."""
+        namespaces = {"public/default": Namespace(("a", "b", "c"), deduplication=True)}
+        asked = [
+            published(0, outcome, session=f"session {number}", replicate_to=regions)
+            for number, (outcome, regions) in enumerate(
+                (("unknown", None), ("unknown", ["b"]), ("ok", ["c"]))
+            )
+        ]
+        rows = [stored(region, 0, 0, replicate_to=targets) for region in ("a", *elsewhere)]
+        of_three = Circumstances(namespaces)
+        expected = "valid" if kind is None else "invalid"
+        result = expect(expected, phantom_writes.CHECK, rows, asked, circumstances=of_three)
+        assert [one["kind"] for one in result.witness] == ([kind] if kind else [])
+        if kind != "excluded":
+            expect("valid", replicated.REPLICATED, rows, asked, circumstances=of_three)
+
     def test_an_incomplete_history_proves_nothing(self) -> None:
         rows = [*BOTH_0_1, stored("a", 2, 99)]
         expect("unknown", phantom_writes.CHECK, rows, ASKED, circumstances=DAMAGED_HISTORY)
