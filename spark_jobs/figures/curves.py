@@ -10,21 +10,21 @@ A log does not record when an entry arrived, so the lag is measured at consumers
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_jobs.engines.frames import Column, DataFrame, F, fields_of
+from spark_jobs.figures.percentiles import exact_percentiles, seconds_of
 from spark_jobs.frames.deliveries import SUBSCRIPTION
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 
 POINTS = 60
 """Number of slices of a run."""
+WHOLE = -1
 SHOWN_MAX = 12
 """Maximum number of curves of each kind: those with the highest p99."""
-PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p99": 0.99}
-_ACCURACY = 10_000
 
 What = Literal["latency", "lag"]
 
@@ -34,7 +34,7 @@ class Point:
     """Seconds of the messages that were published (latency) or acknowledged (lag) in one slice."""
 
     slice: int
-    """Number of the slice, from 0; -1: the whole run."""
+    """Number of the slice, from 0; WHOLE: the whole run."""
     n: int
     p50: float
     p99: float
@@ -61,25 +61,16 @@ def collect_curves(evidence: Evidence, start_ms: float, end_ms: float) -> tuple[
     """Return all curves, sorted by kind and name."""
     late = _latencies(evidence).union(_lags(evidence))
     width_ms = max((end_ms - start_ms) / POINTS, 0.001)
-    number = F.least(F.floor((F.col("at_ms") - start_ms) / width_ms), F.lit(POINTS - 1)).alias("slice")
-    sliced = late.groupBy("what", "name", number).agg(*_figures())
-    whole = late.groupBy("what", "name").agg(*_figures())
-    columns = ["what", "name", "slice", "n", *PERCENTILES, "max"]
-    whole = whole.withColumn("slice", F.lit(-1).cast("bigint")).select(*columns)
+    number = F.least(F.floor((F.col("at_ms") - start_ms) / width_ms), F.lit(POINTS - 1)).cast("bigint")
+    slices = F.array(number, F.lit(WHOLE).cast("bigint"))
+    sliced = late.withColumn("slice", F.explode(slices))
     found: dict[tuple[What, str], list[Point]] = {}
-    for row in sliced.select(*columns).union(whole).collect():
-        point = Point(row["slice"], row["n"], *(round(row[name] / 1000, 4) for name in ("p50", "p99", "max")))
+    for row in exact_percentiles(sliced, ["what", "name", "slice"], "took_ms").collect():
+        point = Point(row["slice"], row["n"], *(seconds_of(row[name]) for name in ("p50", "p99", "max")))
         found.setdefault((row["what"], row["name"]), []).append(point)
     return tuple(
         _curve(*key, found[key]) for key in sorted(found, key=lambda key: (key[0] != "latency", key[1]))
     )
-
-
-def _figures() -> Iterable[Column]:
-    yield F.count("took_ms").alias("n")
-    for name, percentile in PERCENTILES.items():
-        yield F.percentile_approx("took_ms", percentile, _ACCURACY).alias(name)
-    yield F.max("took_ms").alias("max")
 
 
 def _latencies(evidence: Evidence) -> DataFrame:

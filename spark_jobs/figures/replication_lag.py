@@ -22,13 +22,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_jobs.engines.frames import Column, DataFrame, F, Window, cached
+from spark_jobs.figures.percentiles import PER_MS, exact_percentiles, seconds_of
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.messages import each_copy, place_number
 
 BLOCK_ENTRIES = 1024
-UNBOUNDED_MS = 1e300
+UNBOUNDED_MS = 1e12
+"""Upper bound of an entry that never arrived: longer than any run, and a value that a histogram can have."""
+UNBOUNDED_STEP = round(UNBOUNDED_MS * PER_MS)
 MARKER_COLUMNS = ("topic", "region", "ledger_id", "entry_id", "publish_time_ms")
-_ACCURACY = 10_000
 _BOUNDS = ("at_least", "at_most")
 _LINK = ["topic", "origin_region", "region"]
 _LOG = ["topic", "region"]
@@ -72,15 +74,11 @@ def measure_replication_lag(
     MARKER_COLUMNS. Links from and to lost regions are left out: the loss is a figure of its own."""
     bounded = _bounded(_dated(evidence, markers), end_ms)
     late = bounded.select(*_LINK, "at_least", "at_most").union(_missing(evidence, end_ms))
-    figures = [
-        F.percentile_approx(bound, percentile, _ACCURACY).alias(f"{name}_{bound}")
-        for bound in _BOUNDS
-        for name, percentile in (("p50", 0.5), ("p99", 0.99))
-    ] + [F.max(bound).alias(f"max_{bound}") for bound in _BOUNDS]
-    rows = late.groupBy(*_LINK).agg(
-        F.count("*").alias("n"), F.count_if(F.col("at_most") >= UNBOUNDED_MS).alias("missing"), *figures
-    )
-    found = [_lag_of(row.asDict()) for row in rows.collect()]
+    of_links: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    for row in _figures(late).collect():
+        link = row["topic"], row["origin_region"], row["region"]
+        of_links.setdefault(link, {})[row["bound"]] = row.asDict()
+    found = [_lag_of(*link, of_link) for link, of_link in of_links.items()]
     kept = [one for one in found if not {one.origin_region, one.region} & set(lost)]
     return tuple(sorted(kept, key=lambda one: (one.link, one.topic)))
 
@@ -176,17 +174,30 @@ def _missing(evidence: Evidence, end_ms: float) -> DataFrame:
     )
 
 
-def _lag_of(row: Mapping[str, Any]) -> LinkLag:
+def _figures(late: DataFrame) -> DataFrame:
+    """Return one row per link, topic and bound."""
+    bounds = F.array(*(F.struct(F.lit(name).alias("bound"), F.col(name).alias("ms")) for name in _BOUNDS))
+    each = late.withColumn("one", F.explode(bounds)).select(
+        *_LINK, F.col("one.bound").alias("bound"), F.col("one.ms").alias("ms")
+    )
+    missing = F.sum(F.when(F.col("step") >= UNBOUNDED_STEP, F.col("times")).otherwise(0)).alias("missing")
+    return exact_percentiles(each, [*_LINK, "bound"], "ms", missing)
+
+
+def _lag_of(topic: str, origin_region: str, region: str, of: Mapping[str, Mapping[str, Any]]) -> LinkLag:
+    """Return the lag of one link and topic. `of`: bound -> its row."""
+    least, most = of["at_least"], of["at_most"]
+
     def bounds(name: str) -> Bounds:
-        least, most = row[f"{name}_at_least"], row[f"{name}_at_most"]
-        return Bounds(round(least / 1000, 4), None if most >= UNBOUNDED_MS else round(most / 1000, 4))
+        is_bounded = most[name] < UNBOUNDED_STEP
+        return Bounds(seconds_of(least[name]), seconds_of(most[name]) if is_bounded else None)
 
     return LinkLag(
-        row["topic"],
-        row["origin_region"],
-        row["region"],
-        row["n"] - row["missing"],
-        row["missing"],
+        topic,
+        origin_region,
+        region,
+        most["n"] - most["missing"],
+        most["missing"],
         bounds("p50"),
         bounds("p99"),
         bounds("max"),
