@@ -30,7 +30,7 @@ from emulator.errors import MEANINGS, ServerError
 from emulator.model.reasons import Question, rows_of
 from emulator.runtimes.fault_table import FAULTS, RUNTIME_NAMES
 from emulator.simulation.world import World, simple_topology
-from scripts import scenario_table
+from scripts import sbom, scenario_table
 from spark_jobs.sources.export_folder import SCHEMA_VERSION
 from spark_jobs.tables.schema import TABLES
 
@@ -58,6 +58,9 @@ def pages() -> dict[str, str]:
         "topology.md": _page("Keys of a topology", _topology()),
         "admin-api.md": _page("Paths of the admin API", _admin_api()),
         "metrics.md": _page("Metrics", _metrics()),
+        "licences.md": _page(
+            "Licences of packages", _table("package", "version", "licence", rows=sbom.licences())
+        ),
         "faults.md": _page("Faults", _faults()),
         "reasons.md": _page("Reasons", _reasons()),
         "errors.md": _page("Error codes of the binary protocol", _errors()),
