@@ -53,7 +53,7 @@ class AuthenticationConfig:
     tls: bool = False
     """Whether the common name of a verified client certificate is a role."""
     anonymous_role: str = ""
-    refresh_seconds: int = 60
+    refresh_seconds: float = 60
     """Interval at which credentials are checked for expiry and requested again (AUTH_CHALLENGE)."""
     region_token: str = ""
     """Path of the token that this region presents to the other regions. Empty: only the secret of the run."""

@@ -27,6 +27,7 @@ def test_security_adds_maintained_cryptography_only() -> None:
     assert set(wanted("kafka", "security")) - set(wanted("kafka")) == {
         "cffi",
         "cryptography",
+        "libpass",
         "pycparser",
         "pyjwt",
     }
