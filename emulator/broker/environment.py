@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.authentication.refusals import RefusedAuthentications
 from emulator.broker.components import SHIPPED, Components
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.memory_budgets import MemoryBudget
@@ -105,6 +106,7 @@ class RegionResources:
         self.protocol_events = ProtocolEvents()
         """Counters of protocol events, for requests that wait for a count."""
         self.blocked_snapshots = BlockedSnapshots()
+        self.refused_authentications = RefusedAuthentications()
         self.appends = IssuedAppends()
         """What replicators with a backlog let pass."""
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from emulator.broker.authentication.gate import ClientGate
 from emulator.broker.connection.commands import TABLE
 from emulator.broker.connection.connection import ClientConnections
 from emulator.broker.environment import Environment, RegionResources
@@ -58,7 +59,7 @@ class Region:
         self, config: RegionConfig, environment: Environment, *, topic_type: type[Topic] = Topic
     ) -> None:
         """`topic_type`: class of the topics. It can be replaced like those in `broker.components`, which may not import
-        `Topic`."""
+        `Topic`. Raises OSError or ValueError if keys or users of the authentication cannot be read."""
         settings, components = config.settings, environment.components
         self.config = config
         self.environment = environment
@@ -95,9 +96,17 @@ class Region:
         )
         self.tenancy = Tenancy(self.metadata, self.directory, self.partitioned, self.schemas)
         self.coordinators = TransactionCoordinators(self)
+        self.gate = self._open_gate()
+        """Authenticates clients; None if the region does not."""
         self.clients = ClientConnections(self, TABLE)
         self.synchronizer: Synchronizer | None = None
         """Shares metadata with other clusters; None when there is no other cluster, or it is not enabled."""
+
+    def _open_gate(self) -> ClientGate | None:
+        security = self.config.security
+        if security.authentication is None:
+            return None
+        return ClientGate(security, self.environment.wall_clock_ms, self.resources.refused_authentications)
 
     # Starting and stopping.
 

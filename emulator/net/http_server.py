@@ -29,7 +29,7 @@ REJECTED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
 connection is closed."""
 IDLE_SECONDS = 60.0
 """Seconds after the connection was opened or a response was sent, in which a complete request must arrive."""
-UNREPEATABLE_HEADERS = ("host", "origin", "content-type", "authorization")
+UNREPEATABLE_HEADERS = ("host", "origin", "content-type", "authorization", "x-original-principal")
 """Headers that decide whether a request is allowed. A repeated one is rejected, because a proxy may have checked the
 other copy."""
 
@@ -47,6 +47,8 @@ class RequestHead:
     """Names of headers that occur more than once."""
     local_address: str = ""
     """The address of the region that the client connected to."""
+    certificate: Any = None
+    """The client's verified certificate, as `ssl.SSLSocket.getpeercert` describes it; None or empty: it has none."""
 
     @property
     def host(self) -> str:
@@ -109,6 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self._http = h11.Connection(h11.SERVER)
         self._transport: asyncio.Transport | None = None
         self._local_address = ""
+        self._certificate: Any = None
         self._method = ""
         self._call: PreparedCall | None = None
         """The call to make with the body; None if the request was rejected and its body is dropped."""
@@ -126,6 +129,7 @@ class HttpConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._local_address = own_address(transport)
+        self._certificate = transport.get_extra_info("peercert")
         self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -197,7 +201,7 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, request: h11.Request) -> None:
         self._body.clear()
         self._method = request.method.decode("ascii")
-        head = _head_of(request, self._local_address)
+        head = _head_of(request, self._local_address, self._certificate)
         try:
             self._call = self._prepare(head)
         except HttpError as problem:
@@ -307,7 +311,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(data)
 
 
-def _head_of(request: h11.Request, local_address: str) -> RequestHead:
+def _head_of(request: h11.Request, local_address: str, certificate: Any) -> RequestHead:
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     for raw_name, value in request.headers:
@@ -316,7 +320,7 @@ def _head_of(request: h11.Request, local_address: str) -> RequestHead:
             repeated.add(name)
         headers.setdefault(name, value.decode("latin-1"))
     method, target = request.method.decode("ascii"), request.target.decode("ascii", "replace")
-    return RequestHead(method, target, headers, frozenset(repeated), local_address)
+    return RequestHead(method, target, headers, frozenset(repeated), local_address, certificate)
 
 
 def _body_too_large() -> HttpError:

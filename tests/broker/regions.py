@@ -16,6 +16,7 @@ from emulator.broker.links.emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
+from emulator.config.security import NO_SECURITY, SecurityConfig
 from emulator.net.network import Network, SocketNetwork
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
@@ -72,6 +73,8 @@ class Regions:
         """Configuration stores by cluster."""
         self.skews_ms = dict.fromkeys(names, 0)
         """Offset of each region's wall clock."""
+        self.security: dict[str, SecurityConfig] = {}
+        """Security of single regions, from their next start on; by default none."""
         self.ports: dict[str, int] = {}
         self.running: dict[str, Region] = {}
         self.links: dict[tuple[str, str], EmulatedLink] = {}
@@ -113,6 +116,7 @@ class Regions:
             namespaces=(namespace,),
             compatibility=dict(self.compatibility),
             run_secret=RUN_SECRET,
+            security=self.security.get(name, NO_SECURITY),
             peers=tuple(
                 PeerConfig(other, self.clusters[other], "127.0.0.1", self.ports[other])
                 for other in self.names
@@ -173,6 +177,7 @@ async def regions(
     clusters: Mapping[str, str] | None = None,
     compatibility: Mapping[str, str] | None = None,
     surroundings: Surroundings | None = None,
+    security: Mapping[str, SecurityConfig] | None = None,
     **changes: object,
 ) -> AsyncIterator[Regions]:
     """Start regions that replicate public/default between each other, and wait until they are ready. `changes`:
@@ -187,6 +192,7 @@ async def regions(
         compatibility=compatibility or {},
         surroundings=surroundings or Surroundings(),
     )
+    made.security.update(security or {})
     try:
         await made.start_all()
         yield made

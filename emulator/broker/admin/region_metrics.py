@@ -91,6 +91,14 @@ def _add_region(metrics: Metrics, region: Region) -> None:
             help_ = "Producers that wait for exclusive access, by topic."
             metrics.add("geoemu_exclusive_waiting", help_, len(topic.access.machine.queue), topic=name)
     _add_transactions(metrics, region)
+    for (method, reason), count in sorted(region.resources.refused_authentications.counts.items()):
+        metrics.add(
+            "geoemu_refused_authentications_total",
+            "Connections and requests whose credentials were refused.",
+            count,
+            method=method,
+            reason=reason,
+        )
     for name, help_, value in metadata_metrics(region):
         metrics.add(name, help_, value)
     metrics.add(

@@ -10,7 +10,8 @@ from typing import Any
 from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize, allow_clients
 from emulator.broker.admin.resource import Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
-from emulator.broker.authentication.sender import Sender
+from emulator.broker.authentication.http_gate import HttpGate
+from emulator.broker.authentication.sender import Sender, accept_all
 from emulator.broker.explain.topics import NotKnown
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata.tenancy import AlreadyExists, NotEmpty, NotFound
@@ -62,7 +63,9 @@ class Admin:
     def __init__(
         self, region: Region, links: dict[str, EmulatedLink], authorize: Authorize = allow_clients
     ) -> None:
-        self._context = AdminContext(region, links, authorize)
+        gate = region.gate
+        authenticate = accept_all if gate is None else HttpGate(gate, region.config.run_secret).authenticate
+        self._context = AdminContext(region, links, authorize, authenticate)
         self._guard = admin_guard(region.config)
         self._listener: Listener | None = None
 
@@ -82,7 +85,7 @@ class Admin:
     def begin(self, head: RequestHead) -> PreparedCall:
         """Check a request as far as possible without its body. HttpError for a rejected request."""
         self._guard.check(head)
-        sender = self._sender(head)
+        sender = self._context.authenticate(head)
         match = TABLE.find(head)
         resource = self._context.resource(match.resource.scope, match.names)
         try:
@@ -95,12 +98,6 @@ class Admin:
             return await self._run(head, sender, match, content)
 
         return call
-
-    def _sender(self, head: RequestHead) -> Sender:
-        try:
-            return self._context.authenticate(head)
-        except ProtocolError as problem:
-            raise _http_error(problem) from None
 
     async def _run(self, head: RequestHead, sender: Sender, match: RouteMatch, content: bytes) -> Response:
         body = None if match.operation.body is None else _parse_body(match.operation.body, content)

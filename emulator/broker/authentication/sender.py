@@ -21,7 +21,7 @@ ANY_CLIENT: Final = Sender()
 """The sender of every request where the region does not authenticate clients."""
 
 Authenticate = Callable[[RequestHead], Sender]
-"""Returns the sender of a request. ProtocolError (AuthenticationError) for missing or wrong credentials."""
+"""Returns the sender of a request. HttpError for missing or wrong credentials."""
 
 
 def accept_all(head: RequestHead) -> Sender:

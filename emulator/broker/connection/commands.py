@@ -7,6 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from emulator.broker.authentication.gate import Session
+from emulator.broker.authentication.refresh import CredentialRefresh, unsolicited
+from emulator.broker.authentication.refusals import REGION
 from emulator.broker.authorization import Action, ProtectedResource, TrustLevel
 from emulator.broker.connection import (
     consumers,
@@ -26,6 +29,7 @@ from emulator.broker.connection.dispatch import (
 from emulator.broker.replication import peer_auth
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.principals import NO_PRINCIPAL
 from emulator.wire import commands as wire
 from emulator.wire.codec_hot.consuming import decode_ack, decode_flow
 from emulator.wire.codec_hot.publishing import decode_send
@@ -123,29 +127,50 @@ def _connect(connection: ClientConnection, command: wire.Connect) -> None:
     config, method = connection.region.config, command.auth_method_name
     if method == peer_auth.METHOD:
         random_bytes = connection.region.environment.random.randbytes
-        challenge = peer_auth.challenge(config, command.auth_data, random_bytes)
+        with connection.region.resources.refused_authentications.counting(REGION, "proof"):
+            challenge = peer_auth.challenge(config, command.auth_data, random_bytes)
         connection.region.removed_regions.check_accepted(challenge.region)
         connection.handshake = peer_auth.Handshake(command, challenge)
         connection.answer(wire.AuthChallenge(method, challenge.nonce).encode())
-    else:
-        _complete_handshake(
-            connection, command, peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data)
-        )
+        return
+    gate, peer = (
+        connection.region.gate,
+        peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data),
+    )
+    session = None if gate is None or peer is not None else gate.admit(command, connection.certificate)
+    _complete_handshake(connection, command, peer, session)
 
 
 def _authenticate(connection: ClientConnection, command: wire.AuthResponse) -> None:
     handshake, connection.handshake = connection.handshake, None
-    if handshake is None:
-        sentence = "AUTH_RESPONSE without a challenge"
-        raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
-    peer = handshake.challenge.verify(connection.region.config, command.method, command.data)
-    _complete_handshake(connection, handshake.greeting, peer)
+    if handshake is not None:
+        _authenticate_region(connection, handshake, command)
+    elif connection.credential_refresh is not None:
+        connection.credential_refresh.respond(command.method, command.data)
+    else:
+        raise unsolicited()
 
 
-def _complete_handshake(connection: ClientConnection, greeting: wire.Connect, peer: Peer | None) -> None:
+def _authenticate_region(
+    connection: ClientConnection, handshake: peer_auth.Handshake, command: wire.AuthResponse
+) -> None:
+    region = connection.region
+    with region.resources.refused_authentications.counting(REGION, "proof"):
+        peer, token = handshake.challenge.verify(region.config, command.method, command.data)
+    session = None if region.gate is None else region.gate.admit_region(peer.region, token)
+    _complete_handshake(connection, handshake.greeting, peer, session)
+
+
+def _complete_handshake(
+    connection: ClientConnection, greeting: wire.Connect, peer: Peer | None, session: Session | None
+) -> None:
     connection.client_version = greeting.client_version
     connection.peer = peer
-    connection.raise_trust(TrustLevel.CLIENT if peer is None else TrustLevel.PEER)
+    trust = TrustLevel.CLIENT if peer is None else TrustLevel.PEER
+    connection.raise_trust(trust, NO_PRINCIPAL if session is None else session.principal)
+    if session is not None:
+        assert connection.region.gate is not None
+        connection.credential_refresh = CredentialRefresh(connection, connection.region.gate, session)
     if peer is None:
         connection.region.clients.client_admitted(connection)
     settings = connection.region.config.settings

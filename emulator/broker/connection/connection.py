@@ -11,6 +11,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.authentication.gate import ClientGate
+from emulator.broker.authentication.refresh import CredentialRefresh
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.attachments import ClientConsumers, ClientProducers
 from emulator.broker.connection.dispatch import CommandTable
@@ -61,6 +63,9 @@ class ServingRegion(RegionServices, Protocol):
     policies: Policies
     coordinators: TransactionCoordinators
 
+    gate: ClientGate | None
+    """Authenticates clients; None if the region does not."""
+
     @property
     def removed_regions(self) -> RefusedRegions: ...
 
@@ -94,6 +99,8 @@ class ClientConnection(asyncio.Protocol):
         """The handshake of a client that claims to be a region and has not proved it yet; None otherwise."""
         self.peer: Peer | None = None
         """The region or declared Pulsar cluster as which the client is authenticated; None for ordinary clients."""
+        self.credential_refresh: CredentialRefresh | None = None
+        """The expiry of the client's credentials; None if the region does not authenticate it."""
         self.principal = NO_PRINCIPAL
         """The roles of the client. Set once, when its handshake is complete."""
         self.legal_rows = table.legal[self.trust]
@@ -130,6 +137,8 @@ class ClientConnection(asyncio.Protocol):
         self.region.clients.connections.pop(self, None)
         self._transport = None
         self.liveness.stop()
+        if self.credential_refresh is not None:
+            self.credential_refresh.stop()
         self.tasks.close()
         self.producers.connection_lost()
         self.consumers.connection_lost()
@@ -255,6 +264,12 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     # Interface for commands and topics.
+
+    @property
+    def certificate(self) -> Any:
+        """The client's verified certificate, as `ssl.SSLSocket.getpeercert` describes it; None or empty: it has
+        none."""
+        return None if self._transport is None else self._transport.get_extra_info("peercert")
 
     def raise_trust(self, trust: TrustLevel, principal: Principal = NO_PRINCIPAL) -> None:
         """End the handshake, which established this trust level and these roles."""

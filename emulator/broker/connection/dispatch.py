@@ -221,7 +221,10 @@ def _reject_started(
 
 
 def refuse(connection: CommandingConnection, row: AnyCommandSpec, value: Any, problem: ProtocolError) -> None:
-    """Send the error response and log it. Some errors close the connection instead."""
+    """Send the error response and log it. Some errors close the connection instead, which logs them."""
+    if problem.closes_connection:
+        connection.close_with_error(problem)
+        return
     kind, name = row.resource(connection, value)
     logger.info(
         "refused: connection %s, %s, %s %s, %s: %s",
@@ -232,9 +235,7 @@ def refuse(connection: CommandingConnection, row: AnyCommandSpec, value: Any, pr
         problem.code.name,
         problem,
     )
-    if problem.closes_connection:
-        connection.close_with_error(problem)
-    elif row.refuse is not None and (refusal := row.refuse(value, problem)):
+    if row.refuse is not None and (refusal := row.refuse(value, problem)):
         connection.answer(refusal)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.links.emulation import LinkCut
@@ -340,8 +341,19 @@ class PeerLink(asyncio.Protocol):
     def _send_proof(self, method: str, nonce: bytes) -> None:
         if method == peer_auth.METHOD:
             config = self.region.config
-            answer = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)
-            self.write(commands.AuthResponse(method, answer).encode())
+            proof = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)
+            self.write(commands.AuthResponse(method, proof + self._token()).encode())
+
+    def _token(self) -> bytes:
+        """Return the token of this region, as its file contains it now; empty: it has none."""
+        authentication = self.region.config.security.authentication
+        if authentication is None or not authentication.region_token:
+            return b""
+        try:
+            return Path(authentication.region_token).read_bytes().strip()
+        except OSError as failure:  # the peer refuses the connection, which is retried
+            logger.warning("the token of this region cannot be read: %s", failure)
+            return b""
 
     def _establish(self, max_message_bytes: int | None) -> None:
         if self.connected:  # CONNECTED was duplicated

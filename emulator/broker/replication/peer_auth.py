@@ -3,12 +3,12 @@
     connecting region (source)                             accepting region (target)
         CONNECT method=geoemu-region data=source     ──▶    is it a peer of this region?
         ◀── AUTH_CHALLENGE 16 random bytes
-        AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names) ──▶   is it valid?
+        AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names), token ──▶   is it valid?
         ◀── CONNECTED; from here on the connection is a `Peer`
 
 All regions of a run share the secret, and read it when they start (`region.json`); clients do not have it. Both names
 are in the proof, so a proof for one region is invalid for another. Ordinary clients never use this method and are
-unaffected.
+unaffected. The token follows the proof only if the topology has one for regions (`emulator.broker.authentication`).
 
 A real Pulsar cluster cannot know a run's secret. A declared cluster authenticates with the token of its declaration, as
 any Pulsar client does (CONNECT method=token).
@@ -30,6 +30,7 @@ METHOD = "geoemu-region"
 TOKEN_METHOD = "token"
 """Name of Pulsar's own token authentication."""
 NONCE_BYTES = 16
+PROOF_BYTES = 32
 REPLICATOR_PREFIX = "pulsar.repl."
 """Prefix of producer names that are reserved for regions."""
 
@@ -53,15 +54,16 @@ class Challenge:
     region: str
     nonce: bytes
 
-    def verify(self, config: RegionConfig, method: str, proof: bytes) -> Peer:
-        """Verify a proof and return the region as a `Peer`. ProtocolError, which ends the connection, when the proof is
-        not that region's."""
+    def verify(self, config: RegionConfig, method: str, answer: bytes) -> tuple[Peer, bytes]:
+        """Verify a proof, and return the region as a `Peer`, and the token that follows the proof. ProtocolError, which
+        ends the connection, when the proof is not that region's."""
         expected = proof_of(config.run_secret, self.nonce, self.region, config.region)
+        proof, token = answer[:PROOF_BYTES], answer[PROOF_BYTES:]
         if method != METHOD or not hmac.compare_digest(proof, expected):
             raise _authentication_error(
                 f"this is not region {self.region!r} of the run that region {config.region} is in"
             )
-        return Peer(self.region)
+        return Peer(self.region), token
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,13 @@ class Connect(Command):
     auth_data: bytes = b""
     wants_source_positions: Annotated[bool, "feature_flags.supports_repl_dedup_by_lid_and_eid"] = False
     """Whether the client is a replicator that requests receipts with the positions of entries in its own log."""
+    can_refresh_credentials: Annotated[bool, "feature_flags.supports_auth_refresh"] = False
+    """Whether the client responds to AUTH_CHALLENGE with newer credentials."""
+    original_principal: str = ""
+    """Of a proxy: the role of the client for which it acts."""
+    original_auth_data: str = ""
+    """Of a proxy: the credentials of that client."""
+    original_auth_method: str = ""
 
 
 @command(CommandType.CONNECTED)

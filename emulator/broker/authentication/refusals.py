@@ -1,0 +1,41 @@
+"""Refused authentications of one region: one line in the log and one count each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from emulator.broker.authentication.credentials import Refused
+from emulator.errors import ProtocolError, ServerError
+
+REGION: Final = "region"
+"""The method of other regions: the secret of the run, and their token."""
+
+
+class RefusedAuthentications:
+    """Counts by (method, reason). Both are names of this program, never text of a client."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def note(self, method: str, reason: str) -> None:
+        self.counts[method, reason] += 1
+
+    @contextmanager
+    def counting(self, method: str, reason: str) -> Iterator[None]:
+        """Count a ProtocolError of the block."""
+        try:
+            yield
+        except ProtocolError:
+            self.note(method, reason)
+            raise
+
+    def error(self, method: str, refused: Refused) -> ProtocolError:
+        """Count a refusal of the binary port. Return the error that ends the connection, which writes the line."""
+        self.note(method, refused.reason)
+        code = (
+            ServerError.AuthorizationError if refused.reason == "proxy" else ServerError.AuthenticationError
+        )
+        return ProtocolError(code, str(refused), closes_connection=True)
