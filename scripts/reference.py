@@ -276,7 +276,12 @@ def _tables() -> Iterator[str]:
 
 
 def _admin_api() -> Iterator[str]:
-    yield from ["The rules of all paths: [ADMIN.md](../ADMIN.md).", "", "## Stored without effect", ""]
+    yield from [
+        "The rules of all paths: [ADMIN.md](../ADMIN.md). The permission is required in regions with authorization.",
+        "",
+        "## Stored without effect",
+        "",
+    ]
     stored_only = {
         resource.path: resource.stored_only for resources in SUBJECTS.values() for resource in resources
     }
@@ -286,11 +291,11 @@ def _admin_api() -> Iterator[str]:
     for subject, resources in SUBJECTS.items():
         yield from [f"## {subject}", ""]
         rows = (
-            (method, f"`{resource.path}`", _operation(operation))
+            (method, f"`{resource.path}`", resource.permission_of(operation).value, _operation(operation))
             for resource in resources
             for method, operation in resource.operations.items()
         )
-        yield from _table("method", "path", "what it does", rows=rows)
+        yield from _table("method", "path", "permission", "what it does", rows=rows)
 
 
 def _operation(operation: Operation) -> str:

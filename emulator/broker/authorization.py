@@ -1,15 +1,9 @@
-"""Authorization of commands and of admin requests.
-
-Every client may use everything that the region offers to clients. Operations between regions are reserved for
-authenticated peers.
-"""
+"""Levels of trust, actions and resources of commands and admin requests. `authorizer` checks permissions of roles."""
 
 from __future__ import annotations
 
 from enum import Enum, IntEnum, auto
 from typing import NamedTuple
-
-from emulator.errors import ProtocolError, ServerError
 
 
 class TrustLevel(IntEnum):
@@ -25,17 +19,10 @@ class TrustLevel(IntEnum):
 
 
 class Action(Enum):
-    """An operation on a resource."""
+    """Whether an operation of the admin API changes something."""
 
-    LOOK_UP = auto()
-    PRODUCE = auto()
-    CONSUME = auto()
     READ = auto()
-    """Read a resource through the admin API."""
     CHANGE = auto()
-    """Change a resource through the admin API."""
-    REPLICATE = auto()
-    """Replicate into a resource, as another region."""
 
 
 class ResourceScope(Enum):
@@ -48,18 +35,8 @@ class ResourceScope(Enum):
 
 
 class ProtectedResource(NamedTuple):
-    """The resource of an operation."""
+    """The resource of a command, as refusals name it."""
 
     kind: str
-    """`topic`, `namespace`, `tenant` or `region`."""
+    """`topic`, `namespace`, `region`, …"""
     name: str
-
-
-def authorize(trust: TrustLevel, action: Action, resource: ProtectedResource) -> None:
-    """Raise ProtocolError (AuthorizationError) for replication that is not by an authenticated peer. Every other action
-    is allowed."""
-    if action is Action.REPLICATE and trust is not TrustLevel.PEER:
-        raise ProtocolError(
-            ServerError.AuthorizationError,
-            f"{resource.kind} {resource.name}: only another region of the run may replicate into it",
-        )

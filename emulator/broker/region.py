@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from emulator.broker.authentication.gate import ClientGate
+from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.commands import TABLE
 from emulator.broker.connection.connection import ClientConnections
 from emulator.broker.environment import Environment, RegionResources
@@ -95,6 +96,13 @@ class Region:
             is_news=components.metadata.is_news,
         )
         self.tenancy = Tenancy(self.metadata, self.directory, self.partitioned, self.schemas)
+        authorization = config.security.authorization
+        self.authorizer = (
+            None
+            if authorization is None
+            else Authorizer(authorization, self.policies, self.tenancy.admin_roles)
+        )
+        """Checks permissions; None: every client may do everything."""
         self.coordinators = TransactionCoordinators(self)
         self.gate = self._open_gate()
         """Authenticates clients; None if the region does not."""

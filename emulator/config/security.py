@@ -65,6 +65,9 @@ class AuthorizationConfig:
 
     superusers: tuple[str, ...] = ()
     proxy_roles: tuple[str, ...] = ()
+    """Roles of proxies: a proxy needs the permission as well as the role for which it acts."""
+    wildcards: bool = False
+    """Whether a grant to `name*`, `*name` or `*` applies to all roles that begin or end so, or to all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,7 @@ class SecurityConfig:
         return cls(
             tls=None if tls is None else TlsConfig(**tls),
             authentication=None if authentication is None else _authentication(authentication),
-            authorization=None
-            if authorization is None
-            else AuthorizationConfig(**{name: tuple(roles) for name, roles in authorization.items()}),
+            authorization=None if authorization is None else _authorization(authorization),
         )
 
 
@@ -99,6 +100,11 @@ def _authentication(raw: Mapping[str, Any]) -> AuthenticationConfig:
     return AuthenticationConfig(
         **{**raw, "token": TokenConfig(**{**token, "algorithms": tuple(token["algorithms"])})}
     )
+
+
+def _authorization(raw: Mapping[str, Any]) -> AuthorizationConfig:
+    roles = {name: tuple(raw[name]) for name in ("superusers", "proxy_roles")}
+    return AuthorizationConfig(**{**raw, **roles})
 
 
 NO_SECURITY: Final = SecurityConfig()

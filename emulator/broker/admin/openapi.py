@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from emulator.broker.admin.resource import Operation, Resource
+from emulator.core.authorization.rule import Permission
 
 OPENAPI_VERSION = "3.1.0"
 _ERROR_SCHEMA = {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}
@@ -38,12 +39,13 @@ def _path_item(resource: Resource, subject: str) -> dict[str, Any]:
         for name in resource.names
     ]
     operations = {
-        method.lower(): _operation(operation, subject) for method, operation in resource.operations.items()
+        method.lower(): _operation(operation, resource.permission_of(operation), subject)
+        for method, operation in resource.operations.items()
     }
     return {"parameters": names, **operations} if names else operations
 
 
-def _operation(operation: Operation, subject: str) -> dict[str, Any]:
+def _operation(operation: Operation, permission: Permission, subject: str) -> dict[str, Any]:
     media = "text/plain" if operation.text else "application/json"
     success: dict[str, Any] = (
         {"204": {"description": "Done."}}
@@ -54,6 +56,7 @@ def _operation(operation: Operation, subject: str) -> dict[str, Any]:
         "summary": operation.doc,
         "tags": [subject],
         "x-action": operation.action.name,
+        "x-permission": permission.value,
         "responses": {**success, **_ERROR_RESPONSES},
     }
     if operation.query:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.broker.authentication.sender import ANY_CLIENT, Authenticate, Sender, accept_all
-from emulator.broker.authorization import Action, ProtectedResource, ResourceScope, authorize
+from emulator.broker.authorizer import Requirement
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.core.authorization.rule import Target, topic_target
 from emulator.core.partitions import partition_names
 from emulator.errors import GoneMeanwhile, ProtocolError
 from emulator.model.stored_keys import NamespacePath, StoredKey
@@ -21,16 +22,15 @@ from emulator.model.values import PERSISTENT, TopicName, is_valid_name
 from emulator.net.addresses import in_url
 from emulator.net.http_server import HttpError
 
-Authorize = Callable[[Sender, Action, ProtectedResource], None]
-"""Checks that the sender of a request may perform an action. ProtocolError (AuthorizationError)."""
+Authorize = Callable[[Sender, Requirement], None]
+"""Checks that the sender of a request has a permission. ProtocolError (AuthorizationError)."""
 Content = Any
 """The result of a handler: content of the response, as JSON, or as text if the operation declares text; None for 204
 without a body; or a complete `http_server.Response`."""
 
 
-def allow_clients(sender: Sender, action: Action, resource: ProtectedResource) -> None:
-    """Authorize every sender as a client."""
-    authorize(sender.trust, action, resource)
+def allow_all(sender: Sender, requirement: Requirement) -> None:
+    """Permit everything, in a region without authorization."""
 
 
 def full_topic_name(names: Mapping[str, str]) -> str:
@@ -46,26 +46,27 @@ class AdminContext:
     region: Region
     links: dict[str, EmulatedLink]
     """Peer region -> the emulated link to it; empty in a region without emulated links."""
-    authorize: Authorize = allow_clients
+    authorize: Authorize = allow_all
     authenticate: Authenticate = accept_all
     port: int = 0
     """The server's port; 0 before it listens."""
 
-    def resource(self, scope: ResourceScope, names: Mapping[str, str]) -> ProtectedResource:
-        """Return the resource that a row addresses with these names in its path. HttpError 412 for an invalid name: if
-        names contained slashes, two different paths would address the same topic."""
+    def target(self, names: Mapping[str, str]) -> Target:
+        """Return the object that a path with these names addresses. HttpError 412 for an invalid name: if names
+        contained slashes, two different paths would address the same topic."""
         for kind in ("tenant", "namespace"):
             if not is_valid_name(names.get(kind, "none")):
                 raise HttpError(412, f"{names[kind]!r} is not a valid {kind} name")
-        match scope:
-            case ResourceScope.REGION:
-                return ProtectedResource(scope.value, self.region.config.region)
-            case ResourceScope.TENANT:
-                return ProtectedResource(scope.value, names["tenant"])
-            case ResourceScope.NAMESPACE:
-                return ProtectedResource(scope.value, f"{names['tenant']}/{names['namespace']}")
-            case ResourceScope.TOPIC:
-                return ProtectedResource(scope.value, full_topic_name(names))
+        tenant = names.get("tenant", "")
+        if "namespace" not in names:
+            return Target(tenant)
+        if "topic" not in names:
+            return Target(tenant, f"{tenant}/{names['namespace']}")
+        try:
+            topic = TopicName.parse(full_topic_name(names))
+        except ValueError as problem:
+            raise HttpError(412, str(problem)) from None
+        return topic_target(topic, names.get("subscription", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.authorization import Action, ResourceScope
+from emulator.core.authorization.rule import Permission
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
 from emulator.net.http_server import HttpError, RequestHead, Response
 
@@ -63,6 +64,8 @@ class Operation:
     run: Handler
     doc: str
     action: Action
+    permission: Permission | None = None
+    """The permission that it requires; None: the one that follows from the path (`Resource.permission_of`)."""
     query: tuple[Query, ...] = ()
     body: Body | None = None
     text: bool = False
@@ -78,14 +81,28 @@ class Operation:
         return Response(status=204) if content is None else Response(content, text=self.text)
 
 
-def reads(run: Handler, doc: str, *query: Query, body: Body | None = None, text: bool = False) -> Operation:
+def reads(
+    run: Handler,
+    doc: str,
+    *query: Query,
+    body: Body | None = None,
+    text: bool = False,
+    permission: Permission | None = None,
+) -> Operation:
     """Return an operation that changes nothing."""
-    return Operation(run, doc, Action.READ, query, body, text=text)
+    return Operation(run, doc, Action.READ, permission, query, body, text=text)
 
 
-def changes(run: Handler, doc: str, *query: Query, body: Body | None = None, empty: bool = True) -> Operation:
+def changes(
+    run: Handler,
+    doc: str,
+    *query: Query,
+    body: Body | None = None,
+    empty: bool = True,
+    permission: Permission | None = None,
+) -> Operation:
     """Return an operation that changes something."""
-    return Operation(run, doc, Action.CHANGE, query, body, empty=empty)
+    return Operation(run, doc, Action.CHANGE, permission, query, body, empty=empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +136,16 @@ class Resource:
 
     @property
     def scope(self) -> ResourceScope:
-        """The scope for which requests are authorized: the narrowest object that the path names."""
+        """The narrowest object that the path names."""
         return next((scope for scope in _SCOPES if scope.value in self.names), ResourceScope.REGION)
+
+    def permission_of(self, operation: Operation) -> Permission:
+        """Return the permission that an operation of this row requires. One that states none is reserved for the admins
+        of the tenant that the path names, and for superusers if it names none or is a path of the emulator."""
+        if operation.permission is not None:
+            return operation.permission
+        is_of_tenant = self.scope is not ResourceScope.REGION and self.segments[0] != "geoemu"
+        return Permission.TENANT_ADMIN if is_of_tenant else Permission.SUPERUSER
 
     @property
     def operations(self) -> dict[str, Operation]:
@@ -174,6 +199,11 @@ class RouteMatch:
     operation: Operation
     names: dict[str, str]
     query: dict[str, Any]
+
+    @property
+    def permission(self) -> Permission:
+        """The permission that the request requires."""
+        return self.resource.permission_of(self.operation)
 
 
 class RouteTable:

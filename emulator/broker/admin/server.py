@@ -7,16 +7,18 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize, allow_clients
+from emulator.broker.admin.request import AdminContext, AdminRequest, Authorize, allow_all
 from emulator.broker.admin.resource import Body, RouteMatch
 from emulator.broker.admin.resources import TABLE
 from emulator.broker.authentication.http_gate import HttpGate
 from emulator.broker.authentication.sender import Sender, accept_all
+from emulator.broker.authorizer import Requirement
 from emulator.broker.explain.topics import NotKnown
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata.tenancy import AlreadyExists, NotEmpty, NotFound
 from emulator.broker.region import Region
 from emulator.config.region import RegionConfig
+from emulator.core.authorization.rule import Permission
 from emulator.core.metadata.merge import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.net.host_guard import HostGuard
@@ -48,6 +50,10 @@ STATUS_BY_ERROR = {
     ServerError.ServiceNotReady: 503,
 }
 """ServerError -> HTTP status; 400 for all others."""
+REFUSED_WITH_401 = frozenset(
+    {Permission.SUPERUSER, Permission.PRODUCE, Permission.CONSUME, Permission.LOOKUP, Permission.ANY_ROLE}
+)
+"""Permissions for lack of which Pulsar responds with 401. Its response for the others is 403."""
 
 
 def admin_guard(config: RegionConfig) -> HostGuard:
@@ -61,11 +67,11 @@ class Admin:
     """The HTTP application of one region."""
 
     def __init__(
-        self, region: Region, links: dict[str, EmulatedLink], authorize: Authorize = allow_clients
+        self, region: Region, links: dict[str, EmulatedLink], authorize: Authorize | None = None
     ) -> None:
         gate = region.gate
         authenticate = accept_all if gate is None else HttpGate(gate, region.config.run_secret).authenticate
-        self._context = AdminContext(region, links, authorize, authenticate)
+        self._context = AdminContext(region, links, authorize or _authorize_of(region), authenticate)
         self._guard = admin_guard(region.config)
         self._listener: Listener | None = None
 
@@ -87,17 +93,22 @@ class Admin:
         self._guard.check(head)
         sender = self._context.authenticate(head)
         match = TABLE.find(head)
-        resource = self._context.resource(match.resource.scope, match.names)
-        try:
-            self._context.authorize(sender, match.operation.action, resource)
-        except ProtocolError as problem:
-            raise _http_error(problem) from None
+        self._authorize(head, sender, match)
         _check_media_type(head)
 
         async def call(content: bytes) -> Response:
             return await self._run(head, sender, match, content)
 
         return call
+
+    def _authorize(self, head: RequestHead, sender: Sender, match: RouteMatch) -> None:
+        """Raise HttpError for a sender without the permission that the row requires, and for an invalid name."""
+        target = self._context.target(match.names)
+        try:
+            self._context.authorize(sender, Requirement(match.permission, target))
+        except ProtocolError as problem:
+            logger.info("refused: %s %s: %s", head.method, match.resource.path, problem)
+            raise _http_error(problem, match.permission) from None
 
     async def _run(self, head: RequestHead, sender: Sender, match: RouteMatch, content: bytes) -> Response:
         body = None if match.operation.body is None else _parse_body(match.operation.body, content)
@@ -126,8 +137,17 @@ class Admin:
         return response
 
 
-def _http_error(problem: ProtocolError) -> HttpError:
+def _authorize_of(region: Region) -> Authorize:
+    authorizer = region.authorizer
+    if authorizer is None:
+        return allow_all
+    return lambda sender, requirement: authorizer.check(sender.trust, sender.principal, requirement)
+
+
+def _http_error(problem: ProtocolError, permission: Permission | None = None) -> HttpError:
     status = STATUS_BY_ERROR.get(problem.code, 400)
+    if problem.code is ServerError.AuthorizationError and permission in REFUSED_WITH_401:
+        status = 401
     return HttpError(status, str(problem), (("www-authenticate", "Bearer"),) if status == 401 else ())
 
 

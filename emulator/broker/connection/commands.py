@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from emulator.broker.authentication.gate import Session
 from emulator.broker.authentication.refresh import CredentialRefresh, unsolicited
 from emulator.broker.authentication.refusals import REGION
-from emulator.broker.authorization import Action, ProtectedResource, TrustLevel
+from emulator.broker.authorization import ProtectedResource, TrustLevel
 from emulator.broker.connection import (
     consumers,
     lookups,
     producers,
+    requirements,
     schemas,
     topic_watchers,
     transactions,
@@ -26,6 +27,7 @@ from emulator.broker.connection.dispatch import (
     Execution,
     command_number,
 )
+from emulator.broker.connection.requirements import CommandRequirements
 from emulator.broker.replication import peer_auth
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
@@ -63,7 +65,7 @@ def _error_in(response: Callable[..., Any]) -> Refusal:
 _error = _error_by(wire.error_response)
 
 
-# The resources of commands, for authorization and for the log.
+# The resources of commands, for the log.
 
 
 def _topic(connection: ClientConnection, command: Any) -> ProtectedResource:
@@ -97,7 +99,7 @@ def _inline(
     command: type[Any],
     handle: Callable[..., Any],
     resource: Callable[..., ProtectedResource],
-    action: Action | None = None,
+    requires: CommandRequirements | None = None,
     refuse: Refusal | None = _error,
     *,
     estimate_bytes: int = 0,
@@ -105,7 +107,7 @@ def _inline(
     """Return the row of a command that is handled inline, or in a task if `estimate_bytes` is set."""
     stage = Execution.TASK if estimate_bytes else Execution.INLINE
     return CommandSpec(
-        name, command.read, handle, refuse, resource, action, stage=stage, estimate_bytes=estimate_bytes
+        name, command.read, handle, refuse, resource, requires, stage=stage, estimate_bytes=estimate_bytes
     )
 
 
@@ -201,19 +203,25 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     _handshake("PING", _read_nothing, _ping),
     _handshake("PONG", _read_nothing, _pong),
     # Lookups.
-    _inline("LOOKUP", wire.Lookup, lookups.lookup, _topic, Action.LOOK_UP, _error_by(wire.lookup_failed)),
+    _inline(
+        "LOOKUP", wire.Lookup, lookups.lookup, _topic, requirements.LOOK_UP, _error_by(wire.lookup_failed)
+    ),
     _task(
         "PARTITIONED_METADATA",
         wire.PartitionMetadata,
         lookups.partition_metadata,
         _topic,
-        Action.LOOK_UP,
+        requirements.LOOK_UP,
         _error_by(wire.partitions_failed),
     ),
     _inline(
-        "GET_TOPICS_OF_NAMESPACE", wire.GetTopics, lookups.topics_of_namespace, _namespace, Action.LOOK_UP
+        "GET_TOPICS_OF_NAMESPACE",
+        wire.GetTopics,
+        lookups.topics_of_namespace,
+        _namespace,
+        requirements.LIST_TOPICS,
     ),
-    _inline("WATCH_TOPIC_LIST", wire.WatchTopics, topic_watchers.watch, _namespace, Action.LOOK_UP),
+    _inline("WATCH_TOPIC_LIST", wire.WatchTopics, topic_watchers.watch, _namespace, requirements.LIST_TOPICS),
     _inline("WATCH_TOPIC_LIST_CLOSE", wire.EndWatch, topic_watchers.close, _region),
     # Schemas.
     _task(
@@ -221,7 +229,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.GetSchema,
         schemas.get_schema,
         _topic,
-        Action.LOOK_UP,
+        requirements.READ_SCHEMA,
         _error_in(wire.GetSchemaResponse),
     ),
     _task(
@@ -229,18 +237,18 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.GetOrCreateSchema,
         schemas.get_or_create_schema,
         _topic,
-        Action.PRODUCE,
+        requirements.REGISTER_SCHEMA,
         _error_in(wire.GetOrCreateSchemaResponse),
         estimate_bytes=SCHEMA_REQUEST_BYTES,
     ),
     # Producers.
-    _task("PRODUCER", wire.CreateProducer, producers.create, _topic, Action.PRODUCE),
+    _task("PRODUCER", wire.CreateProducer, producers.create, _topic, requirements.PRODUCE),
     CommandSpec(
         "SEND", decode_send, producers.send, producers.refuse_send, _of_producer, stage=Execution.ENTRY
     ),
     _task("CLOSE_PRODUCER", wire.CloseProducer, producers.close, _of_producer),
     # Consumers.
-    _task("SUBSCRIBE", wire.Subscribe, consumers.subscribe, _topic, Action.CONSUME),
+    _task("SUBSCRIBE", wire.Subscribe, consumers.subscribe, _topic, requirements.CONSUME),
     CommandSpec("FLOW", decode_flow, consumers.flow, None, consumers.topic_of_flow),
     CommandSpec("ACK", decode_ack, consumers.acknowledge, consumers.refuse_acknowledgement, _of_consumer),
     _inline(
@@ -257,7 +265,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.ConnectCoordinator,
         transactions.connect,
         _coordinator,
-        None,
+        requirements.ANY_ROLE,
         _error_in(wire.CoordinatorConnected),
     ),
     _task(
@@ -265,7 +273,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.NewTransaction,
         transactions.begin,
         _coordinator,
-        None,
+        requirements.ANY_ROLE,
         _error_in(wire.NewTransactionResponse),
     ),
     _task(
@@ -273,7 +281,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.AddPartitions,
         transactions.add_partitions,
         _transaction,
-        None,
+        requirements.ADD_PARTITIONS,
         partial(transactions.response, wire.AddPartitionsResponse),
     ),
     _task(
@@ -281,7 +289,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.AddSubscriptions,
         transactions.add_subscriptions,
         _transaction,
-        None,
+        requirements.ADD_SUBSCRIPTIONS,
         partial(transactions.response, wire.AddSubscriptionsResponse),
     ),
     _task(
@@ -289,7 +297,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.EndTransaction,
         transactions.end,
         _transaction,
-        None,
+        requirements.ANY_ROLE,
         partial(transactions.response, wire.EndTransactionResponse),
     ),
     # Requests that are always rejected.

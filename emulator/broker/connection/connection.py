@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.authentication.gate import ClientGate
 from emulator.broker.authentication.refresh import CredentialRefresh
 from emulator.broker.authorization import TrustLevel
+from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.attachments import ClientConsumers, ClientProducers
 from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.framing import CommandReader
@@ -65,6 +66,7 @@ class ServingRegion(RegionServices, Protocol):
 
     gate: ClientGate | None
     """Authenticates clients; None if the region does not."""
+    authorizer: Authorizer | None
 
     @property
     def removed_regions(self) -> RefusedRegions: ...
@@ -103,6 +105,7 @@ class ClientConnection(asyncio.Protocol):
         """The expiry of the client's credentials; None if the region does not authenticate it."""
         self.principal = NO_PRINCIPAL
         """The roles of the client. Set once, when its handshake is complete."""
+        self.authorizer = region.authorizer
         self.legal_rows = table.legal[self.trust]
         self.watchers: dict[int, TopicWatcher] = {}
         """Watchers of topic lists, by id."""

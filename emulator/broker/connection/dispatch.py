@@ -14,11 +14,14 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from emulator.broker.authorization import Action, ProtectedResource, TrustLevel, authorize
+from emulator.broker.authorization import ProtectedResource, TrustLevel
+from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.flow_control import FlowControl
+from emulator.broker.connection.requirements import CommandRequirements
 from emulator.broker.memory_budgets import Reservation
 from emulator.broker.tasks import TaskGroup
 from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model.principals import Principal
 from emulator.wire.command_types import CommandType
 
 logger = logging.getLogger(__name__)
@@ -71,9 +74,10 @@ class CommandSpec(Generic[C]):
     refuse: Callable[[C, ProtocolError], bytes] | None
     """Builder of the error response; None, or an empty result, if the client expects none."""
     resource: Callable[..., ProtectedResource]
-    """`resource(connection, command)`: the resource of the command, for authorization and for the log."""
-    action: Action | None = None
-    """The action to authorize; None: none, or it was authorized when the producer or consumer was attached."""
+    """`resource(connection, command)`: the resource of the command, for the log."""
+    requires: CommandRequirements | None = None
+    """The permissions that the command requires. None: none, or they were checked when the producer or consumer was
+    attached."""
     trust: TrustLevel = TrustLevel.CLIENT
     """The lowest trust level of connections that may send the command."""
     stage: Execution = Execution.INLINE
@@ -100,6 +104,9 @@ class CommandingConnection(Protocol):
 
     address: str
     trust: TrustLevel
+    principal: Principal
+    authorizer: Authorizer | None
+    """Checks permissions; None: every client may do everything."""
     table: CommandTable
     legal_rows: dict[int, AnyCommandSpec]
 
@@ -150,8 +157,9 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
     value = row.decode(command)
     stage = row.stage
     try:
-        if row.action is not None:
-            authorize(connection.trust, row.action, row.resource(connection, value))
+        if row.requires is not None and connection.authorizer is not None:
+            for requirement in row.requires.of(value):
+                connection.authorizer.check(connection.trust, connection.principal, requirement)
         if stage is _ENTRY:
             row.handle(connection, value, entry)
         elif stage is _INLINE:

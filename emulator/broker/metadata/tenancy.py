@@ -68,7 +68,16 @@ class Tenancy:
         if document is None:
             raise NotFound("Tenant does not exist")
         allowed = document.get("allowedClusters")
-        return Tenant(tuple(document.get("adminRoles") or ()), None if allowed is None else tuple(allowed))
+        roles = document.get("adminRoles")
+        admins = [one for one in roles if isinstance(one, str) and one] if isinstance(roles, list) else []
+        return Tenant(tuple(admins), None if allowed is None else tuple(allowed))
+
+    def admin_roles(self, tenant: str) -> tuple[str, ...]:
+        """Return the admin roles of a tenant; none if it does not exist."""
+        try:
+            return self.tenant(tenant).admin_roles
+        except NotFound:
+            return ()
 
     async def create_tenant(self, name: str, tenant: Tenant) -> None:
         """Create a tenant. AlreadyExists, StorageError."""

@@ -34,6 +34,8 @@ class Target(NamedTuple):
     """The object of an operation; empty parts are not named by the operation."""
 
     tenant: str = ""
+    namespace: str = ""
+    """`tenant/namespace`."""
     topic: TopicName | None = None
     subscription: str = ""
 
@@ -55,6 +57,16 @@ class AccessPolicies(NamedTuple):
     grants: Grants = NO_GRANTS
     needs_role_prefix: bool = False
     """`subscriptionAuthMode` Prefix: the name of a subscription must begin with the role."""
+
+
+def topic_target(topic: TopicName, subscription: str = "") -> Target:
+    """Return a topic, or a subscription of it, as a target."""
+    return Target(topic.tenant, topic.full_namespace, topic, subscription)
+
+
+def namespace_target(namespace: str) -> Target:
+    """Return a namespace as a target. `namespace`: `tenant/namespace`."""
+    return Target(namespace.partition("/")[0], namespace)
 
 
 NOTHING_GRANTED: Final = AccessPolicies()
@@ -103,7 +115,7 @@ def _refusal_of_role(
         return f"role {role} is no admin of tenant {target.tenant}"
     if permission is Permission.NAMESPACE_CONSUME:
         allowed = _has_action(policies.grants.by_role, role, "consume", special.wildcards)
-        return None if allowed else f"role {role} lacks consume on the namespace"
+        return None if allowed else f"role {role} lacks consume on namespace {target.namespace}"
     return _refusal_on_topic(role, permission, target, special, policies)
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from emulator.broker.admin.request import Authorize, allow_clients
+from emulator.broker.admin.request import Authorize
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment, ShiftedClock
 from emulator.broker.region import Region
@@ -99,7 +99,7 @@ def reply_in(received: bytes) -> Reply:
 
 
 @contextmanager
-def served(authorize: Authorize = allow_clients, **changes: Any) -> Iterator[Served]:
+def served(authorize: Authorize | None = None, **changes: Any) -> Iterator[Served]:
     """Run a region `us` with the namespace public/default inside the `with` block."""
     namespaces = (NamespaceConfig("public/default", ("us",)),)
     fields = {"log": LogConfig("memory"), "namespaces": namespaces, **changes}

@@ -12,9 +12,10 @@ from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import RouteMatch, RouteTable, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
-from emulator.broker.authorization import Action, ProtectedResource
+from emulator.broker.authentication.sender import Sender
+from emulator.broker.authorizer import Requirement
 from emulator.errors import ProtocolError, ServerError
-from emulator.net.http_server import BODY_BYTES_MAX, RequestHead
+from emulator.net.http_server import BODY_BYTES_MAX
 from tests.broker.admin.served import DEADLINE_SECONDS, Served, reply_in, served
 
 LINK = "/geoemu/v1/links/us/eu"
@@ -163,24 +164,25 @@ class TestConnections:
 
 def test_every_row_is_authorized() -> None:
     """The 401 follows from the row, not from code in its handler."""
-    checked: list[tuple[Action, ProtectedResource]] = []
+    checked: list[Requirement] = []
 
-    def deny_all(head: RequestHead, action: Action, resource: ProtectedResource) -> None:
-        checked.append((action, resource))
+    def deny_all(sender: Sender, requirement: Requirement) -> None:
+        checked.append(requirement)
         raise ProtocolError(ServerError.AuthenticationError, "who are you?")
 
     with served(deny_all) as us:
         for row in TABLE.resources:
             path = row.path
             for name in row.names:
-                path = path.replace(f"{{{name}}}", "us")
+                path = path.replace(f"{{{name}}}", "persistent" if name == "domain" else "us")
             for method, operation in row.operations.items():
                 reply = us.ask(method, path, b"{}" if operation.body else None)
                 assert reply.status == 401, (method, path)
                 assert reply.headers["www-authenticate"] == "Bearer"
-                action, resource = checked[-1]
-                assert (action, resource.kind) == (operation.action, row.scope.value)
-                assert resource.name
+                permission, target = checked[-1]
+                assert permission is row.permission_of(operation)
+                named = {"tenant": target.tenant, "namespace": target.namespace, "topic": target.topic}
+                assert {name for name, value in named.items() if value} == named.keys() & set(row.names)
 
 
 def test_an_answer_that_has_no_form_in_json_is_an_internal_error_and_no_silence(

@@ -32,7 +32,6 @@ AFFINITY = {"bookkeeperAffinityGroupPrimary": "one", "bookkeeperAffinityGroupSec
         ("POST", f"{NAMESPACE}/deduplicationSnapshotInterval", 1_000),
         ("PUT", f"{NAMESPACE}/offloadDeletionLagMs", 1_000),
         ("PUT", f"{NAMESPACE}/offloadThresholdInSeconds", -60),
-        ("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix"),
     ],
 )
 def test_a_stored_only_value_is_returned_with_the_header(

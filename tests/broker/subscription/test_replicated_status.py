@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.admin.request import allow_clients
 from emulator.broker.admin.server import Admin
 from emulator.broker.explain.topics import explain
 from emulator.broker.subscription.subscription import Subscription
@@ -51,7 +50,7 @@ def refused(world: Regions, region: str) -> int:
 
 
 async def ask(world: Regions, region: str, method: str, target: str, body: Any = None) -> HttpResponse:
-    admin = Admin(world.running[region], {}, allow_clients)
+    admin = Admin(world.running[region], {})
     port = await admin.start()
     try:
         return await call("127.0.0.1", port, method, target, body)

@@ -11,6 +11,7 @@ from emulator.core.authorization.rule import (
     SpecialRoles,
     Target,
     refusal,
+    topic_target,
 )
 from emulator.model.principals import NO_PRINCIPAL, Principal
 from emulator.model.values import TopicName
@@ -78,7 +79,7 @@ LETTER_OF = {
     ],
 )
 def test_a_role_has_these_permissions(principal: Principal, topic: TopicName, permitted: str) -> None:
-    target = Target("acme", topic)
+    target = topic_target(topic)
     found = {letter for letter, one in LETTER_OF.items() if permits(principal, one, target)}
     assert found == set(permitted)
 
@@ -103,13 +104,13 @@ def test_the_admins_of_a_tenant_are_no_admins_of_the_region() -> None:
 def test_a_subscription_may_be_restricted(
     role: str, subscription: str, prefix: bool, permitted: bool
 ) -> None:
-    target = Target("acme", ORDERS, subscription)
+    target = topic_target(ORDERS, subscription)
     assert permits(Principal(role), Permission.CONSUME, target, needs_role_prefix=prefix) is permitted
 
 
 def test_a_listed_role_with_consume_may_use_the_subscription() -> None:
     grants = POLICIES.grants._replace(by_role={"auditor": frozenset({"consume"})})
-    assert permits(Principal("auditor"), Permission.CONSUME, Target("acme", ORDERS, "audit"), grants=grants)
+    assert permits(Principal("auditor"), Permission.CONSUME, topic_target(ORDERS, "audit"), grants=grants)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_wildcards_match_only_where_they_are_enabled(pattern: str, role: str, ma
     policies = AccessPolicies(grants=Grants(by_role={pattern: frozenset({"produce"})}))
     for wildcards in (True, False):
         special = SpecialRoles(wildcards=wildcards)
-        reason = refusal(Principal(role), Permission.PRODUCE, Target("acme", ORDERS), special, policies)
+        reason = refusal(Principal(role), Permission.PRODUCE, topic_target(ORDERS), special, policies)
         assert (reason is None) is (matches and wildcards)
 
 
@@ -136,5 +137,5 @@ def test_a_wildcard_is_not_a_superuser() -> None:
 
 
 def test_a_refusal_names_the_role_and_what_it_lacks() -> None:
-    reason = refusal(Principal("clerk"), Permission.LOOKUP, Target("acme", BILLS), SPECIAL, POLICIES)
+    reason = refusal(Principal("clerk"), Permission.LOOKUP, topic_target(BILLS), SPECIAL, POLICIES)
     assert reason == "role clerk lacks produce and consume on persistent://acme/shop/bills"

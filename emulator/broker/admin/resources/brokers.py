@@ -15,6 +15,7 @@ from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.config.region import RegionConfig
+from emulator.core.authorization.rule import Permission
 from emulator.core.policies.broker_settings import DYNAMIC, as_text, value_as_text, value_from_text
 from emulator.core.policies.declaration import Policy
 from emulator.model.stored_keys import BROKER_POLICIES_PATH
@@ -230,8 +231,14 @@ RESOURCES = (
     Resource(
         f"{_BROKERS}/health", get=reads(health, "`ok`: the region responds.", _TOPIC_VERSION, text=True)
     ),
-    Resource(f"{_BROKERS}/ready", get=reads(health, "`ok`: the region responds.", text=True)),
-    Resource(f"{_BROKERS}/version", get=reads(version, "The version of geoemu.", text=True)),
+    Resource(
+        f"{_BROKERS}/ready",
+        get=reads(health, "`ok`: the region responds.", text=True, permission=Permission.ANY_ROLE),
+    ),
+    Resource(
+        f"{_BROKERS}/version",
+        get=reads(version, "The version of geoemu.", text=True, permission=Permission.ANY_ROLE),
+    ),
     Resource(f"{_BROKERS}/leaderBroker", get=reads(leader, "The region's one broker.")),
     Resource(
         f"{_BROKERS}/internal-configuration",
@@ -276,7 +283,10 @@ RESOURCES = (
         f"{_BROKERS}/backlog-quota-check",
         get=reads(check_quotas, "Enforce the backlog quotas of all loaded topics now."),
     ),
-    Resource("/status.html", get=reads(health, "`ok`: the region responds.", text=True)),
+    Resource(
+        "/status.html",
+        get=reads(health, "`ok`: the region responds.", text=True, permission=Permission.PUBLIC),
+    ),
     Resource(f"{_STATS}/topics", get=reads(topics, "Stats of all topics, by namespace.")),
     Resource(f"{_STATS}/metrics", get=reads(nothing, "None: `/metrics` has them.")),
     Resource(f"{_STATS}/mbeans", get=reads(nothing, "None: a region does not run on a JVM.")),

@@ -11,6 +11,7 @@ from emulator.broker.admin.parsing import names_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads
 from emulator.broker.region import Region
+from emulator.core.authorization.rule import Permission
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import ClusterPath, parse_path
 from emulator.model.values import is_valid_name
@@ -284,6 +285,7 @@ RESOURCES = (
         get=reads(
             names,
             "Names of all regions (to Pulsar's clients a region is a cluster) and of described clusters.",
+            permission=Permission.ANY_ROLE,
         ),
     ),
     Resource(

@@ -18,6 +18,7 @@ from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.explain import topics as explanations
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.metadata_sync.settings import LostClusters
+from emulator.core.authorization.rule import Permission
 from emulator.model.explanations import KINDS
 from emulator.model.frame_faults import (
     COMMANDS,
@@ -380,6 +381,7 @@ METRICS = (
             "Metrics with the names of Pulsar's dashboards, and `geoemu_…`; in Prometheus' format, or "
             "OpenMetrics' if `Accept` requests it.",
             text=True,
+            permission=Permission.PUBLIC,
         ),
     ),
 )

@@ -16,6 +16,7 @@ from emulator.broker.admin.resource import Handler, Operation, Query, Resource, 
 from emulator.broker.admin.stats import iso_time
 from emulator.broker.topic import reading
 from emulator.broker.topic.topic import Topic
+from emulator.core.authorization.rule import Permission
 from emulator.core.cursor.cursor import Cursor
 from emulator.model.values import BEFORE_EVERYTHING, Position
 from emulator.net.http_server import HttpError, Response
@@ -197,7 +198,7 @@ def _printable(value: str) -> str:
 
 
 def _message(run: Handler, doc: str, *query: Query) -> Operation:
-    return reads(run, f"{doc} {_OCTETS}", *query, text=True)
+    return reads(run, f"{doc} {_OCTETS}", *query, text=True, permission=Permission.CONSUME)
 
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
@@ -226,16 +227,22 @@ RESOURCES = (
     Resource(
         f"{_TOPIC}/messageid/{{timestamp}}",
         get=reads(
-            id_at, "The id of the first message published at or after a time (ms), else of the last one."
+            id_at,
+            "The id of the first message published at or after a time (ms), else of the last one.",
+            permission=Permission.CONSUME,
         ),
     ),
-    Resource(f"{_TOPIC}/lastMessageId", get=reads(last_id, "The id of the last message.")),
+    Resource(
+        f"{_TOPIC}/lastMessageId",
+        get=reads(last_id, "The id of the last message.", permission=Permission.CONSUME),
+    ),
     Resource(
         f"{_TOPIC}/backlogSize",
         put=reads(
             backlog_size,
             "Bytes that follow a message id, estimated from the average entry size.",
             body=MESSAGE_ID,
+            permission=Permission.CONSUME,
         ),
     ),
 )

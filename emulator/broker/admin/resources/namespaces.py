@@ -20,6 +20,7 @@ from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.metadata.tenancy import NotEmpty
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
+from emulator.core.authorization.rule import Permission
 from emulator.core.policies import namespace_document
 from emulator.core.policies.stored_only import ANTI_AFFINITY, BUNDLES, PROPERTIES
 from emulator.core.policies.topic_policies import REGISTRY
@@ -231,15 +232,27 @@ def _subscription_rows(prefix: str) -> tuple[Resource, ...]:
     return (
         Resource(
             f"{prefix}/clearBacklog",
-            post=changes(clear_backlog, "Acknowledge everything on every subscription."),
+            post=changes(
+                clear_backlog,
+                "Acknowledge everything on every subscription.",
+                permission=Permission.NAMESPACE_CONSUME,
+            ),
         ),
         Resource(
             f"{prefix}/clearBacklog/{{subscription}}",
-            post=changes(clear_backlog, "Acknowledge everything on the subscriptions of this name."),
+            post=changes(
+                clear_backlog,
+                "Acknowledge everything on the subscriptions of this name.",
+                permission=Permission.NAMESPACE_CONSUME,
+            ),
         ),
         Resource(
             f"{prefix}/unsubscribe/{{subscription}}",
-            post=changes(unsubscribe, "Delete the subscriptions of this name; 412 while one has consumers."),
+            post=changes(
+                unsubscribe,
+                "Delete the subscriptions of this name; 412 while one has consumers.",
+                permission=Permission.NAMESPACE_CONSUME,
+            ),
         ),
     )
 
@@ -263,14 +276,26 @@ RESOURCES = (
     ),
     Resource(
         f"{_NAMESPACE}/topics",
-        get=reads(topics, "Full names of the namespace's topics in this region.", _MODE),
+        get=reads(
+            topics,
+            "Full names of the namespace's topics in this region.",
+            _MODE,
+            permission=Permission.NAMESPACE_CONSUME,
+        ),
     ),
-    Resource("/admin/v2/persistent/{tenant}/{namespace}", get=reads(topics, "Persistent topics.")),
+    Resource(
+        "/admin/v2/persistent/{tenant}/{namespace}",
+        get=reads(topics, "Persistent topics.", permission=Permission.NAMESPACE_CONSUME),
+    ),
     Resource(
         "/admin/v2/non-persistent/{tenant}/{namespace}",
-        get=reads(topics, "Non-persistent topics, while they are loaded."),
+        get=reads(
+            topics, "Non-persistent topics, while they are loaded.", permission=Permission.NAMESPACE_CONSUME
+        ),
     ),
-    Resource(f"{_NAMESPACE}/unload", put=changes(unload, "Unload all topics.")),
+    Resource(
+        f"{_NAMESPACE}/unload", put=changes(unload, "Unload all topics.", permission=Permission.SUPERUSER)
+    ),
     Resource(
         f"{_NAMESPACE}/bundles",
         get=reads(get_bundles, "The requested number of bundles."),
@@ -278,10 +303,15 @@ RESOURCES = (
     ),
     Resource(
         f"{_NAMESPACE}/{{bundle}}/split",
-        put=changes(split, "Refused: a region is one broker, so bundles are not split."),
+        put=changes(
+            split,
+            "Refused: a region is one broker, so bundles are not split.",
+            permission=Permission.SUPERUSER,
+        ),
     ),
     Resource(
-        f"{_NAMESPACE}/{{bundle}}/unload", put=changes(unload, "Unload all topics: they are one bundle.")
+        f"{_NAMESPACE}/{{bundle}}/unload",
+        put=changes(unload, "Unload all topics: they are one bundle.", permission=Permission.SUPERUSER),
     ),
     Resource(
         f"{_NAMESPACE}/{WHOLE_BUNDLE}",

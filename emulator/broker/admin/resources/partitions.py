@@ -10,6 +10,7 @@ from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.partitions import Exists
+from emulator.core.authorization.rule import Permission
 from emulator.core.partitions import Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import COORDINATORS
@@ -173,7 +174,9 @@ def _rows(domain: str) -> tuple[Resource, ...]:
     return (
         Resource(
             f"{topic}/partitions",
-            get=reads(get, "The number of partitions; 0: none, or no such topic."),
+            get=reads(
+                get, "The number of partitions; 0: none, or no such topic.", permission=Permission.LOOKUP
+            ),
             put=changes(create, "Create a partitioned topic and its partitions.", body=_COUNT),
             post=changes(grow, "Add partitions: the new number, which must be larger.", body=_COUNT),
             delete=changes(
@@ -189,18 +192,25 @@ def _rows(domain: str) -> tuple[Resource, ...]:
                 "Statistics of all partitions together, and of each.",
                 Query("perPartition", "Include the stats of each partition; true by default."),
                 *EXCLUDED,
+                permission=Permission.LOOKUP,
             ),
         ),
         Resource(
             f"{topic}/partitioned-internalStats",
-            get=reads(get_internal_stats, "The log and the cursors of each partition."),
+            get=reads(
+                get_internal_stats, "The log and the cursors of each partition.", permission=Permission.LOOKUP
+            ),
         ),
         Resource(
             f"{topic}/createMissedPartitions", post=changes(create_missed, "Create missing partitions.")
         ),
         Resource(
             f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/partitioned",
-            get=reads(names, "Full names of the namespace's partitioned topics."),
+            get=reads(
+                names,
+                "Full names of the namespace's partitioned topics.",
+                permission=Permission.NAMESPACE_CONSUME,
+            ),
         ),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads
-from emulator.broker.authorization import ResourceScope
+from emulator.broker.authorizer import Requirement
 from emulator.core.authorization.grants import (
     ACTIONS,
     GRANTS_MAX,
@@ -17,6 +17,7 @@ from emulator.core.authorization.grants import (
     Grants,
     actions_as_json,
 )
+from emulator.core.authorization.rule import Permission
 from emulator.core.policies.permissions import PERMISSIONS
 from emulator.model.values import TopicName
 from emulator.net.http_server import HttpError
@@ -102,13 +103,14 @@ async def revoke_topics(call: AdminRequest) -> None:
 
 
 async def _each(call: AdminRequest, change: Callable[[AdminRequest], Awaitable[None]]) -> None:
-    """Change the permissions of each topic and role in the body. HttpError at the first failure; earlier changes
-    stay."""
+    """Change the permissions of each topic and role in the body, as an admin of the topic's tenant. HttpError or
+    ProtocolError at the first failure; earlier changes stay."""
     for one in call.required_body("a list"):
         topic = TopicName.parse(one["topic"])
         tenant, namespace = topic.tenant, topic.namespace
         names = {"tenant": tenant, "namespace": namespace, "topic": topic.topic, "role": one["role"]}
-        call.context.resource(ResourceScope.TOPIC, names)
+        requirement = Requirement(Permission.TENANT_ADMIN, call.context.target(names))
+        call.context.authorize(call.sender, requirement)
         await change(replace(call, names=names, body=one.get("actions")))
 
 
@@ -191,7 +193,7 @@ _OPTIONS = Body(
 _ROLES = Body(_parse_roles, {"type": "array", "items": {"type": "string"}})
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions"
-
+_ADMIN_OF_EACH = "Requires an admin of each topic's tenant."
 
 RESOURCES = (
     Resource(_NAMESPACE, get=reads(of_namespace, "Permissions by role.")),
@@ -211,14 +213,20 @@ RESOURCES = (
     ),
     Resource(
         "/admin/v2/namespaces/grantPermissionsOnTopics",
-        post=changes(grant_topics, "Grant roles actions on several topics.", body=_OPTIONS),
+        post=changes(
+            grant_topics,
+            f"Grant roles actions on several topics. {_ADMIN_OF_EACH}",
+            body=_OPTIONS,
+            permission=Permission.ANY_ROLE,
+        ),
     ),
     Resource(
         "/admin/v2/namespaces/revokePermissionsOnTopics",
         post=changes(
             revoke_topics,
-            "Revoke roles' actions on several topics; stops at the first role without any.",
+            f"Revoke roles' actions on several topics; stops at the first role without any. {_ADMIN_OF_EACH}",
             body=_OPTIONS,
+            permission=Permission.ANY_ROLE,
         ),
     ),
     Resource(_TOPIC, get=reads(of_topic, "Permissions by role, of the namespace and the topic.")),

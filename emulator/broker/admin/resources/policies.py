@@ -20,6 +20,7 @@ from emulator.broker.admin.resources.clusters import (
     check_region_exists,
     check_replication_clusters,
 )
+from emulator.core.authorization.rule import Permission
 from emulator.core.policies.declaration import Policy, Scope
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QUOTA, QuotaKind, Quotas, quota_kind_of
 from emulator.core.policies.limits import (
@@ -40,6 +41,8 @@ FURTHER_REMOVAL_PATHS: Final = {
     "maxUnackedMessagesPerConsumer": "removeMaxUnackedMessagesPerConsumer",
 }
 """Path segment of a namespace policy -> another segment at which the policy can be removed, too."""
+FOR_SUPERUSERS: Final = frozenset({"persistence/bookieAffinity"})
+"""Path segments of namespace policies that configure the brokers' machines, and that only superusers may use."""
 APPLIED = Query("applied", "Include values inherited from a wider scope.")
 IS_GLOBAL = Query(
     "isGlobal", "The value for all regions of the cluster. Without it: the value for this region."
@@ -142,16 +145,22 @@ def _row(
     query = (
         (*level.query, Query(parameter, "The value, instead of a body.", str)) if parameter else level.query
     )
-    setting = changes(set_, f"Set `{policy.name}`.", *query, body=body)
+    permission = Permission.SUPERUSER if segment in FOR_SUPERUSERS else None
+    setting = changes(set_, f"Set `{policy.name}`.", *query, body=body, permission=permission)
     is_put = segment in level.set_by_put
     unset = "204 if it is not set." if policy.unset is None else f"`{policy.unset}` if it is not set."
     return Resource(
         f"{level.path}/{segment}",
-        get=reads(get, f"`{policy.name}`: {policy.doc} {unset}", *level.query, APPLIED),
+        get=reads(
+            get, f"`{policy.name}`: {policy.doc} {unset}", *level.query, APPLIED, permission=permission
+        ),
         post=None if is_put else setting,
         put=setting if is_put or also_put else None,
         delete=changes(
-            delete, f"Unset `{policy.name}`: the value of the wider scope applies again.", *level.query
+            delete,
+            f"Unset `{policy.name}`: the value of the wider scope applies again.",
+            *level.query,
+            permission=permission,
         ),
         stored_only=policy.kept,
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
+from emulator.core.authorization.rule import Permission
 from emulator.core.schemas.json_text import BadSchema
 from emulator.core.schemas.key_value import data_as_text, data_from_text
 from emulator.core.schemas.versions import Version
@@ -143,12 +144,13 @@ _FORCE = Query("force", "Delete older versions too: messages written with them c
 RESOURCES = (
     Resource(
         f"{_PATH}/schema",
-        get=reads(newest, "The schema of the topic. 404: it has none."),
+        get=reads(newest, "The schema of the topic. 404: it has none.", permission=Permission.LOOKUP),
         post=changes(
             register,
             "Register a schema and return its version. 409: it is invalid or incompatible.",
             body=_BODY,
             empty=False,
+            permission=Permission.PRODUCE,
         ),
         delete=changes(
             delete, "Delete the topic's schema. Its version numbers are not reused.", _FORCE, empty=False
@@ -156,26 +158,42 @@ RESOURCES = (
     ),
     Resource(
         f"{_PATH}/schema/{{version}}",
-        get=reads(by_version, "One version. 404: it does not exist, or is a deletion."),
+        get=reads(
+            by_version, "One version. 404: it does not exist, or is a deletion.", permission=Permission.LOOKUP
+        ),
     ),
     Resource(
-        f"{_PATH}/schemas", get=reads(all_versions, "All versions since the last deletion, oldest first.")
+        f"{_PATH}/schemas",
+        get=reads(
+            all_versions, "All versions since the last deletion, oldest first.", permission=Permission.LOOKUP
+        ),
     ),
     Resource(
         f"{_PATH}/metadata",
         get=reads(
             metadata,
             "Numbers of the newest version and of all versions since the last deletion. 404: it has none.",
+            permission=Permission.LOOKUP,
         ),
     ),
     Resource(
         f"{_PATH}/compatibility",
         post=changes(
-            compare, "Whether a schema is compatible with the topic's schemas.", body=_BODY, empty=False
+            compare,
+            "Whether a schema is compatible with the topic's schemas.",
+            body=_BODY,
+            empty=False,
+            permission=Permission.LOOKUP,
         ),
     ),
     Resource(
         f"{_PATH}/version",
-        post=changes(find_version, "The version of a schema; -1: none.", body=_BODY, empty=False),
+        post=changes(
+            find_version,
+            "The version of a schema; -1: none.",
+            body=_BODY,
+            empty=False,
+            permission=Permission.LOOKUP,
+        ),
     ),
 )

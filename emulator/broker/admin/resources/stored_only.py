@@ -16,6 +16,7 @@ from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.brokers import broker_id
 from emulator.broker.admin.resources.clusters import known_cluster
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
+from emulator.core.authorization.rule import Permission
 from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, TEXTS, counts, objects_of
 from emulator.core.policies.declaration import Codec
 from emulator.core.policies.stored_only import ANTI_AFFINITY, PERSISTENCE, RATE, RESOURCE_GROUP
@@ -347,8 +348,8 @@ RESOURCES = (
         Resource(
             f"{_QUOTAS}/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}",
             get=reads(quota, "The quota of a namespace's only bundle."),
-            post=changes(QUOTA.put, "Set it.", body=QUOTA.body),
-            delete=changes(QUOTA.delete, "Unset it."),
+            post=changes(QUOTA.put, "Set it.", body=QUOTA.body, permission=Permission.SUPERUSER),
+            delete=changes(QUOTA.delete, "Unset it.", permission=Permission.SUPERUSER),
         ),
     ),
 )

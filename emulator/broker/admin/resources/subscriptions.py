@@ -23,6 +23,7 @@ from emulator.broker.subscription.subscription import Subscription, check_subscr
 from emulator.broker.topic import reading
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.core.authorization.rule import Permission
 from emulator.core.policies.codecs import BOOLEAN
 from emulator.model.values import AFTER_EVERYTHING, Position
 from emulator.net.http_server import HttpError
@@ -244,7 +245,9 @@ _SUBSCRIPTION = f"{_TOPIC}/subscription/{{subscription}}"
 
 
 def _post(path: str, run: Any, doc: str, body: Body | None = None) -> Resource:
-    return Resource(f"{_SUBSCRIPTION}/{path}", post=changes(run, doc, body=body))
+    return Resource(
+        f"{_SUBSCRIPTION}/{path}", post=changes(run, doc, body=body, permission=Permission.CONSUME)
+    )
 
 
 RESOURCES = (
@@ -256,11 +259,13 @@ RESOURCES = (
             "body; 409 if it exists.",
             Query("replicated", "Replicate its position to other regions."),
             body=MESSAGE_ID,
+            permission=Permission.CONSUME,
         ),
         delete=changes(
             delete,
             "Delete the subscription; 412 while it has consumers.",
             Query("force", "Even if it has consumers; they are disconnected."),
+            permission=Permission.CONSUME,
         ),
     ),
     _post("skip/{count}", skip, "Acknowledge this number of messages."),
@@ -269,7 +274,7 @@ RESOURCES = (
     _post("expireMessages", expire_to, "Acknowledge everything up to and including a message.", MESSAGE_ID),
     Resource(
         f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}",
-        post=changes(expire_everywhere, "The same for all subscriptions."),
+        post=changes(expire_everywhere, "The same for all subscriptions.", permission=Permission.CONSUME),
     ),
     _post(
         "resetcursor/{timestamp}",
@@ -284,23 +289,30 @@ RESOURCES = (
             "Numbers of entries, messages and markers in the backlog, or from the message id in the body on; of the "
             f"first {ANALYSED_ENTRIES_MAX} entries.",
             body=MESSAGE_ID,
+            permission=Permission.CONSUME,
         ),
     ),
     Resource(
         f"{_SUBSCRIPTION}/replicatedSubscriptionStatus",
-        get=reads(get_replicated, "Whether its position is replicated, by topic."),
+        get=reads(
+            get_replicated, "Whether its position is replicated, by topic.", permission=Permission.CONSUME
+        ),
         post=changes(
             set_replicated,
             "Send its position to other regions and apply theirs, or stop both until this region enables it again; "
             "405 for one that is not durable.",
             body=codec_body(BOOLEAN),
+            permission=Permission.CONSUME,
         ),
     ),
     Resource(
         f"{_SUBSCRIPTION}/properties",
-        get=reads(get_properties, "All properties."),
+        get=reads(get_properties, "All properties.", permission=Permission.CONSUME),
         put=changes(
-            put_properties, "Replace the properties; an empty object removes all.", body=PROPERTIES_BODY
+            put_properties,
+            "Replace the properties; an empty object removes all.",
+            body=PROPERTIES_BODY,
+            permission=Permission.CONSUME,
         ),
     ),
 )

@@ -9,6 +9,7 @@ from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import known_clusters, regions_of
 from emulator.broker.metadata.tenancy import Tenant
 from emulator.broker.region import Region
+from emulator.core.authorization.rule import Permission
 from emulator.model.values import is_valid_name
 from emulator.net.http_server import HttpError
 
@@ -79,17 +80,20 @@ _NAMES = {"type": ["array", "null"], "items": {"type": "string"}}
 _BODY = Body(
     _parse, {"type": "object", "properties": dict.fromkeys(("adminRoles", "allowedClusters"), _NAMES)}
 )
+_SUPERUSER = Permission.SUPERUSER
 
 RESOURCES = (
     Resource("/admin/v2/tenants", get=reads(names, "Names of all tenants.")),
     Resource(
         "/admin/v2/tenants/{tenant}",
         get=reads(get, "Its admin roles, and the regions that its namespaces may use."),
-        put=changes(create, "Create the tenant; 409 if it exists.", body=_BODY),
-        post=changes(change, "Replace the tenant's properties.", body=_BODY),
+        put=changes(create, "Create the tenant; 409 if it exists.", body=_BODY, permission=_SUPERUSER),
+        post=changes(change, "Replace the tenant's properties.", body=_BODY, permission=_SUPERUSER),
         delete=changes(
-            delete, "Delete the tenant; 409 while it has namespaces.", Query("force", "Delete them as well.")
+            delete,
+            "Delete the tenant; 409 while it has namespaces.",
+            Query("force", "Delete them as well."),
+            permission=_SUPERUSER,
         ),
-        stored_only="Requests are not authorized yet: `adminRoles` are stored and returned.",
     ),
 )

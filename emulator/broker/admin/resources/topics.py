@@ -12,7 +12,7 @@ from typing import Any
 from emulator.broker.admin import stats
 from emulator.broker.admin.parsing import PROPERTIES_BODY, limit_properties, message_id_json
 from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
-from emulator.broker.admin.resource import Operation, Query, Resource, changes, reads
+from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.partitions import (
     EXCLUDED,
     partitioned_topic,
@@ -20,11 +20,11 @@ from emulator.broker.admin.resources.partitions import (
     wait_for_deletion,
 )
 from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE, refuse_shadow
-from emulator.broker.authorization import Action
 from emulator.broker.compaction.compaction import CompactionStatus
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.loaded_topic import OpenMode
+from emulator.core.authorization.rule import Permission
 from emulator.core.partitions import partition_names
 from emulator.model.stored_keys import TopicPropertiesKey
 from emulator.model.transaction_names import COORDINATORS
@@ -231,16 +231,27 @@ def _rows(domain: str, created: str) -> tuple[Resource, ...]:
         Resource(
             f"{topic}/stats",
             get=reads(
-                get_stats, "Publishers, subscriptions with their consumers, replication, sizes.", *EXCLUDED
+                get_stats,
+                "Publishers, subscriptions with their consumers, replication, sizes.",
+                *EXCLUDED,
+                permission=Permission.LOOKUP,
             ),
         ),
         Resource(
             f"{topic}/internalStats",
-            get=reads(get_internal_stats, "The log's ledger and the position of each cursor."),
+            get=reads(
+                get_internal_stats,
+                "The log's ledger and the position of each cursor.",
+                permission=Permission.LOOKUP,
+            ),
         ),
         Resource(
             f"{topic}/internal-info",
-            get=reads(get_internal_info, "The log's ledger, and the position of each durable cursor."),
+            get=reads(
+                get_internal_info,
+                "The log's ledger, and the position of each durable cursor.",
+                permission=Permission.LOOKUP,
+            ),
         ),
         Resource(
             f"{topic}/unload",
@@ -250,7 +261,10 @@ def _rows(domain: str, created: str) -> tuple[Resource, ...]:
                 "waiting producers keep their order.",
             ),
         ),
-        Resource(f"{topic}/subscriptions", get=reads(subscriptions, "Names of the topic's subscriptions.")),
+        Resource(
+            f"{topic}/subscriptions",
+            get=reads(subscriptions, "Names of the topic's subscriptions.", permission=Permission.CONSUME),
+        ),
     )
 
 
@@ -283,7 +297,7 @@ RESOURCES = (
     Resource(f"{_TOPIC}/trim", post=changes(trim, "Trim the entries that retention does not keep now.")),
     Resource(
         f"{_TOPIC}/properties",
-        get=reads(get_properties, "All properties."),
+        get=reads(get_properties, "All properties.", permission=Permission.LOOKUP),
         put=changes(put_properties, "Add these properties.", body=PROPERTIES_BODY),
         delete=changes(delete_properties, "Remove one property, or all.", Query("key", "Which one.", str)),
     ),
@@ -303,15 +317,15 @@ COMPACTION = (
 LOOKUPS = (
     Resource(
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
-        get=Operation(bundle, "The only bundle of the topic's namespace.", Action.LOOK_UP, text=True),
+        get=reads(bundle, "The only bundle of the topic's namespace.", text=True),
     ),
     Resource(
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
-        get=Operation(
+        get=reads(
             look_up,
             "Addresses for the topic, by the host name of the request. TLS is not supported: "
             "`brokerUrlTls` and `brokerUrlSsl` are empty.",
-            Action.LOOK_UP,
+            permission=Permission.LOOKUP,
         ),
     ),
 )

@@ -10,6 +10,7 @@ from emulator.broker.admin.parsing import OBJECT, names_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Query, Resource, changes, reads
 from emulator.broker.admin.resources.clusters import cluster_document
+from emulator.core.authorization.rule import Permission
 from emulator.net.http_server import HttpError
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
@@ -110,7 +111,7 @@ RESOURCES = (
     ),
     Resource(
         "/admin/v2/namespaces/{tenant}/{namespace}/migration",
-        post=changes(migrate, "412, unless `migrated` is false.", _MIGRATED),
+        post=changes(migrate, "412, unless `migrated` is false.", _MIGRATED, permission=Permission.SUPERUSER),
     ),
     Resource(
         f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}/topicHashPositions",
