@@ -30,7 +30,7 @@ from emulator.errors import MEANINGS, ServerError
 from emulator.model.reasons import Question, rows_of
 from emulator.runtimes.fault_table import FAULTS, RUNTIME_NAMES
 from emulator.simulation.world import World, simple_topology
-from scripts import sbom, scenario_table
+from scripts import authorization_table, sbom, scenario_table
 from spark_jobs.sources.export_folder import SCHEMA_VERSION
 from spark_jobs.tables.schema import TABLES
 
@@ -57,6 +57,7 @@ def pages() -> dict[str, str]:
         "scenarios.md": _page("Shipped scenarios", scenario_table.lines()),
         "topology.md": _page("Keys of a topology", _topology()),
         "admin-api.md": _page("Paths of the admin API", _admin_api()),
+        "authorization.md": _page("Permissions of roles", authorization_table.lines()),
         "metrics.md": _page("Metrics", _metrics()),
         "licences.md": _page(
             "Licences of packages", _table("package", "version", "licence", rows=sbom.licences())
