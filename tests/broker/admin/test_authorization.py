@@ -18,6 +18,7 @@ import pytest
 
 from emulator.broker.admin.resources import TABLE
 from emulator.broker.admin.server import Admin
+from emulator.broker.authentication.http_gate import PUBLIC_PATHS
 from emulator.broker.authentication.sender import Sender
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection import commands
@@ -373,3 +374,8 @@ class TestGrants:
             return None
 
         return asyncio.run_coroutine_threadsafe(run(), region.loop).result(10)
+
+
+def test_the_paths_without_authentication_are_those_without_a_permission() -> None:
+    public = {path for (_, path), permission in REQUIRED.items() if permission is Permission.PUBLIC}
+    assert {path.rstrip("/") for path in PUBLIC_PATHS} == public

@@ -12,7 +12,8 @@ from passlib.context import CryptContext
 
 from emulator.broker.authentication.http_gate import HttpGate
 from emulator.broker.authentication.sender import Sender
-from emulator.broker.authorization import Action, ProtectedResource, TrustLevel
+from emulator.broker.authorization import TrustLevel
+from emulator.broker.authorizer import Requirement
 from emulator.config.security import AuthenticationConfig, AuthorizationConfig, SecurityConfig, TokenConfig
 from emulator.model.principals import NO_PRINCIPAL, Principal
 from emulator.net.control import control_credential, control_header
@@ -26,7 +27,7 @@ CLUSTERS = "/admin/v2/clusters"
 SENDERS: list[Sender] = []
 
 
-def record(sender: Sender, action: Action, resource: ProtectedResource) -> None:
+def record(sender: Sender, requirement: Requirement) -> None:
     """Authorize every request, and record its sender."""
     SENDERS.append(sender)
 
