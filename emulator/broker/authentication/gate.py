@@ -120,7 +120,7 @@ class ClientGate:
             return provider.verify(data, certificate, self.wall_clock_ms())
         except Refused:
             raise
-        except Exception as bug:  # fail closed: whatever goes wrong, nobody gets in
+        except Exception as bug:  # fail closed: an error of ours admits no client
             raise Refused("failure", f"authentication failed: {type(bug).__name__}") from bug
 
     def label(self, method: str) -> str:

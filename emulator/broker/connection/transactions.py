@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from emulator.broker.connection.consumers import NAME_LENGTH_MAX
 from emulator.broker.connection.dispatch import PendingResponse, Work
@@ -28,9 +28,7 @@ from emulator.wire.commands import (
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection, ServingRegion
-
-OWNER_WITHOUT_ROLE: Final = ""
-"""The owner of the transaction keys of clients without a role (docs/decisions/0026)."""
+    from emulator.broker.transactions.coordinator import RunningCoordinator
 
 
 async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
@@ -43,10 +41,11 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
         _check_key(connection, command)
         coordinator = connection.region.coordinators.get_accepting(command.coordinator)
         client = client_text(connection.client_version, connection.address)
+        owner = connection.principal.acting
         epoch = await coordinator.keys.connect(
-            OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection, client
+            owner, command.key, command.epoch, command.process, connection, client
         )
-        holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
+        holder = Holder(owner, command.key, epoch)
         connection.transaction_keys.held[command.coordinator] = holder
     connection.answer(CoordinatorConnected(command.request_id, epoch).encode())
 
@@ -76,7 +75,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
     keyed = command.coordinator in connection.transaction_keys.requests
     if keyed or not coordinator.may_begin_at_once:
         return _begin_when_possible(connection, command)
-    txn, written = coordinator.begin_at_once(command.timeout_ms)
+    txn, written = coordinator.begin_at_once(command.timeout_ms, owner=connection.principal.acting)
     return PendingResponse(written, NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
@@ -87,7 +86,7 @@ async def _begin_when_possible(connection: ClientConnection, command: NewTransac
         await _wait_for_key(connection, command, lock)
     coordinator = connection.region.coordinators.get_accepting(command.coordinator)
     holder = connection.transaction_keys.held.get(command.coordinator)
-    txn = await coordinator.begin(command.timeout_ms, holder)
+    txn = await coordinator.begin(command.timeout_ms, holder, connection.principal.acting)
     connection.answer(NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
 
 
@@ -100,9 +99,23 @@ async def _wait_for_key(connection: ClientConnection, command: NewTransaction, l
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
 
+def _owned(
+    connection: ClientConnection, command: AddPartitions | AddSubscriptions | EndTransaction
+) -> RunningCoordinator:
+    """Return the coordinator of a transaction that the client may change: its own, or any one for a superuser.
+    ProtocolError."""
+    coordinator = connection.region.coordinators.get(command.most)
+    security, role = connection.region.config.security, connection.principal.acting
+    if security.authentication is not None and (
+        security.authorization is None or role not in security.authorization.superusers
+    ):
+        coordinator.core.check_owner(command.least, role)
+    return coordinator
+
+
 def add_partitions(connection: ClientConnection, command: AddPartitions) -> PendingResponse:
     region = connection.region
-    coordinator = region.coordinators.get(command.most)
+    coordinator = _owned(connection, command)
     topics = [_participant_name(region, topic) for topic in command.topics]
     return PendingResponse(
         coordinator.add_partitions(command.least, topics), response(AddPartitionsResponse, command)
@@ -111,7 +124,7 @@ def add_partitions(connection: ClientConnection, command: AddPartitions) -> Pend
 
 def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> PendingResponse:
     region = connection.region
-    coordinator = region.coordinators.get(command.most)
+    coordinator = _owned(connection, command)
     named = [
         (_participant_name(region, topic), _checked_subscription(name))
         for topic, name in command.subscriptions
@@ -144,7 +157,7 @@ def _checked_subscription(name: str) -> str:
 def end(connection: ClientConnection, command: EndTransaction) -> PendingResponse:
     if command.commit is None:
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
-    coordinator = connection.region.coordinators.get(command.most)
+    coordinator = _owned(connection, command)
     finished = coordinator.finish(command.least, commit=command.commit, why=REQUESTED)
     return PendingResponse(finished, response(EndTransactionResponse, command))
 

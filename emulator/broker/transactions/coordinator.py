@@ -173,12 +173,12 @@ class RunningCoordinator:
 
     # Transactions.
 
-    async def begin(self, timeout_ms: int, holder: Holder | None) -> TxnId:
+    async def begin(self, timeout_ms: int, holder: Holder | None, owner: str = "") -> TxnId:
         """Begin a transaction and wait until it is durable. One that the same key has open is aborted (INV-57).
         ProtocolError, StorageError."""
         await self.ready()
         if holder is None:
-            txn, written = self.begin_at_once(timeout_ms)
+            txn, written = self.begin_at_once(timeout_ms, owner=owner)
             await asyncio.shield(written)
             return txn
         holder = await self.keys.holder(holder)
@@ -194,11 +194,13 @@ class RunningCoordinator:
         """Whether `begin_at_once` is possible."""
         return self.journal.is_ready and not self.over
 
-    def begin_at_once(self, timeout_ms: int, holder: Holder | None = None) -> tuple[TxnId, SharedFuture]:
+    def begin_at_once(
+        self, timeout_ms: int, holder: Holder | None = None, owner: str = ""
+    ) -> tuple[TxnId, SharedFuture]:
         """Begin a transaction without waiting, if `may_begin_at_once`; return its id and a future that completes when
         it is durable. ProtocolError."""
         wall_ms = self._region.environment.wall_clock_ms()
-        entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms())
+        entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms(), owner)
         self.figures.created += 1
         written = self._issue(entry)
         self._due.arm()

@@ -89,6 +89,8 @@ class LiveTransaction:
     """Wall-clock time of the region, for information only."""
     holder: Holder | None
     deadline_ms: float
+    owner: str = ""
+    """Role of the client that began it; empty: it had none, and every client may use the transaction."""
     status: TransactionStatus = TransactionStatus.OPEN
     why: str = ""
     topics: dict[str, bool] = field(default_factory=dict)
@@ -200,11 +202,24 @@ class Coordinator:
 
     # Requests of clients.
 
-    def begin(self, timeout_ms: int, opened_at_ms: int, holder: Holder | None, now_ms: float) -> Began:
+    def begin(
+        self, timeout_ms: int, opened_at_ms: int, holder: Holder | None, now_ms: float, owner: str = ""
+    ) -> Began:
         """Begin a transaction. Raises ProtocolError as `check_begin`. `timeout_ms`: 0 means the maximum."""
         self.check_begin(timeout_ms)
         timeout_ms = timeout_ms or self.bounds.timeout_ms_max
-        return self._record(Began(self.next_least, timeout_ms, opened_at_ms, holder), now_ms)
+        owner = owner if holder is None else holder.owner
+        return self._record(Began(self.next_least, timeout_ms, opened_at_ms, holder, owner), now_ms)
+
+    def check_owner(self, least: int, role: str) -> None:
+        """Raise ProtocolError, with Pulsar's code, if another role began this transaction. One that is over has no
+        owner: requests for it change nothing."""
+        transaction = self.live.get(least)
+        if transaction is not None and transaction.owner not in ("", role):
+            raise ProtocolError(
+                ServerError.TransactionNotFound,
+                f"role {role!r} is neither the owner of transaction {transaction.txn.text} nor a superuser",
+            )
 
     def check_begin(self, timeout_ms: int) -> None:
         """Raise ProtocolError when there are too many transactions, or the timeout is negative or over its maximum."""
@@ -329,7 +344,12 @@ class Coordinator:
     def _apply_began(self, entry: Began, now_ms: float) -> None:
         deadline_ms = now_ms + entry.timeout_ms
         transaction = LiveTransaction(
-            TxnId(self.number, entry.least), entry.timeout_ms, entry.opened_at_ms, entry.holder, deadline_ms
+            TxnId(self.number, entry.least),
+            entry.timeout_ms,
+            entry.opened_at_ms,
+            entry.holder,
+            deadline_ms,
+            entry.owner,
         )
         self._deadlines.add(transaction, self.live)
         self.live[entry.least] = transaction
@@ -373,7 +393,13 @@ class Coordinator:
         for least, outcome in self.outcomes.items():
             yield TransactionEnded(least, outcome.status, outcome.why, outcome.holder)
         for least, transaction in self.live.items():
-            yield Began(least, transaction.timeout_ms, transaction.opened_at_ms, transaction.holder)
+            yield Began(
+                least,
+                transaction.timeout_ms,
+                transaction.opened_at_ms,
+                transaction.holder,
+                transaction.owner,
+            )
             if transaction.topics:
                 yield PartitionsAdded(least, tuple(transaction.topics))
             if transaction.subscriptions:

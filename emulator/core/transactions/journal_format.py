@@ -2,7 +2,8 @@
 
 The transaction log:
 
-    ["began", least, timeout ms, opened at ms, [owner, key, epoch] | null]
+    ["began", least, timeout ms, opened at ms, [owner, key, epoch] | null, owner]
+                                        the last value is absent if there is none, or a key has it
     ["partitions", least, [topic …]]
     ["subscriptions", least, [[topic, subscription] …]]
     ["decided", least, status, why]
@@ -47,6 +48,8 @@ class Began:
     opened_at_ms: int
     """Wall-clock time of the region, for information only."""
     holder: Holder | None
+    owner: str = ""
+    """Role of the client that began it; empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,8 @@ def _text(entry: JournalEntry) -> str:
     match entry:
         case Began():
             holder = "null" if entry.holder is None else _listed(entry.holder)
-            return f'["began",{entry.least},{entry.timeout_ms},{entry.opened_at_ms},{holder}]'
+            owner = f",{_quoted(entry.owner)}" if entry.owner and entry.holder is None else ""
+            return f'["began",{entry.least},{entry.timeout_ms},{entry.opened_at_ms},{holder}{owner}]'
         case PartitionsAdded():
             return f'["partitions",{entry.least},[{",".join(map(_quoted, entry.topics))}]]'
         case SubscriptionsAdded():
@@ -137,7 +141,10 @@ def decode(data: bytes) -> JournalEntry:
 def _read(what: str, rest: list[Any]) -> JournalEntry:
     match what, rest:
         case "began", [least, timeout_ms, opened_at_ms, holder]:
-            return Began(least, timeout_ms, opened_at_ms, None if holder is None else Holder(*holder))
+            owned = None if holder is None else Holder(*holder)
+            return Began(least, timeout_ms, opened_at_ms, owned, "" if owned is None else owned.owner)
+        case "began", [least, timeout_ms, opened_at_ms, None, str(owner)]:
+            return Began(least, timeout_ms, opened_at_ms, None, owner)
         case "partitions", [least, topics]:
             return PartitionsAdded(least, tuple(topics))
         case "subscriptions", [least, subscriptions]:

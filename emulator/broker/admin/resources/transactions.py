@@ -125,6 +125,7 @@ def _metadata(call: AdminRequest, transaction: LiveTransaction) -> dict[str, Any
         "timeoutAt": transaction.timeout_ms,
         "ageMs": call.region.environment.wall_clock_ms() - opened_at_ms,
         **_key_fields(transaction.holder),
+        "owner": transaction.owner,
         "producedPartitions": {topic: {} for topic in transaction.topics},
         "ackedPartitions": acked,
     }
