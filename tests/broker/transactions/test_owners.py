@@ -27,9 +27,10 @@ from tests.broker.transactions.coordinator_requests import KEY, home, status
 from tests.core.transactions.test_coordinator import BOUNDS
 
 
-def secured(folder: Path) -> SecurityConfig:
+def secured(folder: Path, *superusers: str) -> SecurityConfig:
+    """Return the security of a region: authorization is off without superusers."""
     authentication = AuthenticationConfig(token=TokenConfig(secret_key=secret_file(folder)))
-    return SecurityConfig(None, authentication, AuthorizationConfig(superusers=("admin",)))
+    return SecurityConfig(None, authentication, AuthorizationConfig(superusers) if superusers else None)
 
 
 @asynccontextmanager
@@ -77,8 +78,18 @@ async def test_no_request_for_the_transaction_of_another_role(tmp_path: Path) ->
         assert status(world, txn) is TransactionStatus.OPEN
         async with client_of(world, "app") as again:  # another connection of the role
             assert not (await requests.add_partition(again, txn)).HasField("error")
-        async with client_of(world, "admin") as admin:
-            assert not (await requests.end(admin, txn, commit=False)).HasField("error")
+
+
+async def test_a_superuser_may_end_every_transaction(tmp_path: Path) -> None:
+    async with (
+        regions("us", security={"us": secured(tmp_path, "admin")}) as world,
+        client_of(world, "app") as app,
+        client_of(world, "other") as other,
+        client_of(world, "admin") as admin,
+    ):
+        txn = await requests.begin(app)
+        assert (await requests.end(other, txn)).error == pb.TransactionNotFound
+        assert not (await requests.end(admin, txn, commit=False)).HasField("error")
 
 
 async def test_the_owner_survives_a_restart(tmp_path: Path) -> None:
