@@ -33,6 +33,12 @@ _MESSAGE_ID = (
 )
 _FREE_TEXT = ("error", "detail")
 _OUTCOMES_MAX = 7
+# Arrow would infer the types of Python's values at each call, which takes longer than the operation on a block.
+_ZERO, _ONE, _TWO = (pa.scalar(number, pa.int64()) for number in range(3))
+_START = pa.scalar(0.0, pa.float64())
+_OUTCOME_CODES = pa.scalar(_OUTCOMES_MAX + 1, pa.int64())
+_DIGEST_SIZE = pa.scalar(_DIGEST_CHARACTERS, pa.int32())
+_PUBLISH = pa.scalar("publish", pa.string())
 
 
 class _NotProven(Exception):
@@ -55,6 +61,8 @@ class HistoryColumns:
         self._check = check
         self._rules = rules
         self._full_topic = full_topic
+        self._present: Mapping[str, pa.DataType] = {}
+        """The fields of the previous block: most blocks of a file have the same."""
 
     def convert(self, block: bytes, end_ms: float) -> pa.RecordBatch | None:
         """Return complete lines as columns in the schema; None if any of them may be wrong. `end_ms`: the first time
@@ -75,16 +83,13 @@ class HistoryColumns:
         # Otherwise a line may contain two objects, or an object two lines.
         _require(block.startswith(b"{") and block.count(b"\n{") == lines - 1 and b"\0" not in block)
         block.decode()  # Arrow does not validate it
-        present = {name: kind for name, kind in COLUMNS.items() if b'"%b"' % name.encode() in block}
-        parsed = pj.read_json(
-            pa.BufferReader(block),
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema(present.items()), unexpected_field_behavior="error"
-            ),
-        )
+        try:
+            parsed = _parse_json(block, self._present)
+        except pa.ArrowInvalid:
+            self._present = {name: kind for name, kind in COLUMNS.items() if b'"%b"' % name.encode() in block}
+            parsed = _parse_json(block, self._present)
         _require(parsed.num_rows == lines)
-        columns = {name: parsed[name].combine_chunks() for name in present}
+        columns = {name: parsed[name].combine_chunks() for name in self._present}
         return {name: column for name, column in columns.items() if column.null_count < lines}
 
     def _validate_shapes(self, columns: Mapping[str, pa.Array]) -> None:
@@ -93,11 +98,11 @@ class HistoryColumns:
         outcomes = columns["outcome"].dictionary_encode()
         _require(len(outcomes.dictionary) <= _OUTCOMES_MAX)
         shape = pc.add(
-            pc.multiply(_codes(columns["op"].dictionary_encode()), _OUTCOMES_MAX + 1), _codes(outcomes)
+            pc.multiply(_codes(columns["op"].dictionary_encode()), _OUTCOME_CODES), _codes(outcomes)
         )
         for column in columns.values():
             if column.null_count:
-                shape = pc.add(pc.multiply(shape, 2), column.is_valid().cast(pa.int64()))
+                shape = pc.add(pc.multiply(shape, _TWO), column.is_valid().cast(pa.int64()))
         for code in shape.unique():
             row = pc.index(shape, code).as_py()
             fields = {name: column[row].as_py() for name, column in columns.items()}
@@ -111,12 +116,13 @@ class HistoryColumns:
         if pa.types.is_int64(column.type):
             _require(pc.min(column).as_py() >= form.schema["minimum"])
         elif pa.types.is_floating(column.type):
-            _require(pc.all(pc.and_(pc.greater_equal(column, 0.0), pc.less(column, end_ms))).as_py())
+            end = pa.scalar(end_ms, pa.float64())
+            _require(pc.all(pc.and_(pc.greater_equal(column, _START), pc.less(column, end))).as_py())
         elif form.repeats:
             values = column.unique().to_pylist()
             _require(not any(self._check.value_problem(name, one) for one in values if one is not None))
         elif name in _DIGESTS:
-            _require(pc.all(pc.equal(pc.binary_length(column), _DIGEST_CHARACTERS)).as_py())
+            _require(pc.all(pc.equal(pc.binary_length(column), _DIGEST_SIZE)).as_py())
             _require(not _text_of(column).translate(None, _HEX_DIGITS))
         elif name == "key":
             _require(pc.min(pc.binary_length(column)).as_py() > 0)
@@ -133,11 +139,11 @@ class HistoryColumns:
         for name in _DIGESTS:
             if name in columns:
                 columns[name] = _digest_numbers(columns[name])
-        columns["history_file"] = pa.repeat(self._file, rows)
+        columns["history_file"] = pa.repeat(pa.scalar(self._file, pa.string()), rows)
         columns["attributes_digest"] = (
-            pc.fill_null(columns["attributes_digest"], 0)
+            pc.fill_null(columns["attributes_digest"], _ZERO)
             if "attributes_digest" in columns
-            else pa.repeat(pa.scalar(0, pa.int64()), rows)
+            else pa.repeat(_ZERO, rows)
         )
         return pa.RecordBatch.from_arrays(
             [
@@ -154,6 +160,17 @@ class HistoryColumns:
         return pa.DictionaryArray.from_arrays(coded.indices, pa.array(full, pa.string())).cast(pa.string())
 
 
+def _parse_json(block: bytes, fields: Mapping[str, pa.DataType]) -> pa.Table:
+    """Parse lines. Raises ArrowInvalid if one has another field, or is wrong."""
+    return pj.read_json(
+        pa.BufferReader(block),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        parse_options=pj.ParseOptions(
+            explicit_schema=pa.schema(fields.items()), unexpected_field_behavior="error"
+        ),
+    )
+
+
 def _require(is_proven: bool) -> None:
     if not is_proven:
         raise _NotProven
@@ -167,7 +184,7 @@ def _validate_origins(columns: Mapping[str, pa.Array]) -> None:
     """Validate that a publish names no origin region except its own region."""
     origin = columns.get("origin_region")
     if origin is not None:
-        other = pc.and_(pc.equal(columns["op"], "publish"), pc.not_equal(origin, columns["region"]))
+        other = pc.and_(pc.equal(columns["op"], _PUBLISH), pc.not_equal(origin, columns["region"]))
         _require(not pc.any(other).as_py())
 
 
@@ -197,5 +214,5 @@ def _digest_numbers(column: pa.Array) -> pa.Array:
     values = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
     if not column.null_count:
         return values
-    places = pc.subtract(pc.cumulative_sum(column.is_valid().cast(pa.int64())), 1)
+    places = pc.subtract(pc.cumulative_sum(column.is_valid().cast(pa.int64())), _ONE)
     return values.take(pc.if_else(column.is_valid(), places, pa.scalar(None, pa.int64())))
