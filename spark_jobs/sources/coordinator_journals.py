@@ -1,25 +1,21 @@
 """The journals of the regions' transaction coordinators as a table: of transactions, and of transaction keys.
 
-`CoordinatorJournals` has one part per region. `evidence/transaction_journals.py` decodes the entries.
+`evidence/transaction_journals.py` decodes the entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from emulator.errors import StorageError
 from emulator.storage.group import decode_group
-from spark_jobs.engines.frames import record_batches, schema
+from spark_jobs.engines.frames import schema
 from spark_jobs.evidence.transaction_journals import CoordinatorEntry, rows_of
-from spark_jobs.sources.contract import LogDamaged, StoredReader
-from spark_jobs.sources.region_log import COORDINATORS, STORED_READERS, stored_bytes
-from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of
+from spark_jobs.sources.contract import StoredReader
+from spark_jobs.sources.region_log import COORDINATORS, stored_bytes
+from spark_jobs.sources.region_source import RegionSource, damage_row
+from spark_jobs.sources.run_folder import RegionLog, RunFolder
 
 JOURNAL_SCHEMA = schema(
     "damage string, region string, coordinator bigint, generation bigint, number bigint, what string,"
@@ -30,34 +26,13 @@ keys. `role`: role of the client that has the key, empty if clients have no role
 unreadable journals, which set only `region` besides."""
 
 
-@dataclass(frozen=True)
-class CoordinatorJournals:
-    """Source of the entries of all regions' coordinators, in JOURNAL_SCHEMA. Logs without a reader are skipped:
-    `region_log.slices_of` reports them."""
+class CoordinatorJournals(RegionSource):
+    """Source of the entries of all regions' coordinators, in JOURNAL_SCHEMA."""
 
-    logs: tuple[RegionLog, ...]
-    bytes_known: int | None
-    """Approximate size of the files; None: unknown before reading."""
     schema = JOURNAL_SCHEMA
 
-    @property
-    def folder(self) -> Path | None:
-        return folder_of(self.logs)
-
-    def parts(self) -> Sequence[RegionLog]:
-        return [log for log in self.logs if log.backend in STORED_READERS]
-
-    def size_bytes(self) -> int | None:
-        return self.bytes_known
-
-    def read(self, part: RegionLog) -> Iterator[pa.RecordBatch]:
-        yield from record_batches(self._rows(part), JOURNAL_SCHEMA)
-
-    def _rows(self, log: RegionLog) -> Iterator[Sequence[Any]]:
-        try:
-            yield from journal_rows(_entries(log, STORED_READERS[log.backend]))
-        except (LogDamaged, StorageError) as damage:
-            yield _damage(log.region, str(damage))
+    def rows_of(self, log: RegionLog, reader: StoredReader) -> Iterator[Sequence[Any]]:
+        yield from journal_rows(_entries(log, reader))
 
 
 def _entries(log: RegionLog, reader: StoredReader) -> Iterator[CoordinatorEntry]:
@@ -76,11 +51,7 @@ def journal_rows(entries: Iterable[CoordinatorEntry]) -> Iterator[Sequence[Any]]
             for row in rows_of(region, name, of_journal):
                 yield None, *row
         except ValueError as problem:
-            yield _damage(region, f"{name} of {region}: {problem}")
-
-
-def _damage(region: str, sentence: str) -> Sequence[Any]:
-    return sentence, region, *[None] * (len(JOURNAL_SCHEMA) - 2)
+            yield damage_row(region, f"{name} of {region}: {problem}", JOURNAL_SCHEMA)
 
 
 def coordinator_journals(folder: RunFolder) -> CoordinatorJournals:

@@ -1,26 +1,23 @@
 """What regions store besides their logs, as a table: positions of subscriptions, and grants of exclusive access.
 
-`RegionValues` has one part per region. Values are decoded independently of the broker's code (`spark_jobs/evidence`).
+Values are decoded independently of the broker's code (`spark_jobs/evidence`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from emulator.errors import StorageError
 from emulator.model.stored_keys import CursorKey
-from spark_jobs.engines.frames import record_batches, schema
+from spark_jobs.engines.frames import schema
 from spark_jobs.evidence.cursors import Parts, checked_cursor, cursors_of
 from spark_jobs.evidence.grants import MISSING, UNREADABLE, StoredGrant, checked, stored_grants
-from spark_jobs.sources.contract import LogDamaged, StoredValue
+from spark_jobs.sources.contract import StoredReader, StoredValue
 from spark_jobs.sources.history_files import history_topic
-from spark_jobs.sources.region_log import STORED_READERS, stored_bytes
-from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of
+from spark_jobs.sources.region_log import stored_bytes
+from spark_jobs.sources.region_source import RegionSource, damage_row
+from spark_jobs.sources.run_folder import RegionLog, RunFolder
 
 VALUE_SCHEMA = schema(
     "damage string, region string, kind string, log_topic string, topic string, subscription string, first bigint,"
@@ -42,36 +39,14 @@ _GRANT_DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}
 
 
 @dataclass(frozen=True)
-class RegionValues:
-    """Source of the values of all regions, in VALUE_SCHEMA. Logs without a reader are skipped: `region_log.slices_of`
-    reports them."""
+class RegionValues(RegionSource):
+    """Source of the values of all regions, in VALUE_SCHEMA."""
 
-    logs: tuple[RegionLog, ...]
     history_topics: frozenset[str]
-    bytes_known: int | None
-    """Approximate size of the files; None: unknown before reading."""
     schema = VALUE_SCHEMA
 
-    @property
-    def folder(self) -> Path | None:
-        return folder_of(self.logs)
-
-    def parts(self) -> Sequence[RegionLog]:
-        return [log for log in self.logs if log.backend in STORED_READERS]
-
-    def size_bytes(self) -> int | None:
-        return self.bytes_known
-
-    def read(self, part: RegionLog) -> Iterator[pa.RecordBatch]:
-        yield from record_batches(self._rows(part), VALUE_SCHEMA)
-
-    def _rows(self, log: RegionLog) -> Iterator[Sequence[Any]]:
-        try:
-            values = STORED_READERS[log.backend].read_values(log)
-        except (LogDamaged, StorageError) as damage:
-            yield _damage(log.region, str(damage))
-            return
-        yield from value_rows(log.region, values, self.history_topics)
+    def rows_of(self, log: RegionLog, reader: StoredReader) -> Iterator[Sequence[Any]]:
+        yield from value_rows(log.region, reader.read_values(log), self.history_topics)
 
 
 def value_rows(
@@ -83,7 +58,8 @@ def value_rows(
         try:
             yield from _of_cursor(region, key, topic, head, parts)
         except ValueError as problem:
-            yield _damage(region, f"the cursor of {key.subscription} in {region} cannot be read: {problem}")
+            why = f"the cursor of {key.subscription} in {region} cannot be read: {problem}"
+            yield damage_row(region, why, VALUE_SCHEMA)
     for of_topic in stored_grants((region, value) for value in values):
         topic = history_topic(of_topic[0].topic, history_topics) or of_topic[0].topic
         for grant in checked(of_topic):
@@ -104,13 +80,9 @@ def _of_grant(grant: StoredGrant, topic: str) -> Iterator[Sequence[Any]]:
     yield None, grant.region, GRANT, grant.topic, topic, None, *covered, *owned
     if grant.problem in _GRANT_DAMAGES:
         why = f"the grant of epoch {grant.epoch} of {grant.topic} in {grant.region} {_GRANT_DAMAGES[grant.problem]}"
-        yield _damage(grant.region, why)
-
-
-def _damage(region: str, sentence: str) -> Sequence[Any]:
-    return sentence, region, *[None] * (len(VALUE_SCHEMA) - 2)
+        yield damage_row(grant.region, why, VALUE_SCHEMA)
 
 
 def region_values(folder: RunFolder, history_topics: frozenset[str]) -> RegionValues:
     """Return the source of the values of a run directory or an export."""
-    return RegionValues(folder.logs, history_topics, stored_bytes(folder, "values"))
+    return RegionValues(folder.logs, stored_bytes(folder, "values"), history_topics)
