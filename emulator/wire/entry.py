@@ -55,8 +55,12 @@ def with_replication(
     return assemble(metadata, memoryview(data)[end:])
 
 
+# Both parse no more than the gate did, and keep other fields as they are: a client may have stored an entry whose
+# properties cannot be parsed, and an error here would stop the replication of the topic for ever.
+
+
 def _with_schema(metadata: bytes, version: bytes) -> bytes:
-    message = pb.MessageMetadata.FromString(metadata)
+    message = pb.LeanMetadata.FromString(metadata)
     message.schema_version = version
     return message.SerializePartialToString()
 
@@ -64,7 +68,7 @@ def _with_schema(metadata: bytes, version: bytes) -> bytes:
 def _without_transaction(metadata: bytes) -> bytes:
     if not may_name_a_transaction(metadata):
         return metadata  # nearly always
-    message = pb.MessageMetadata.FromString(metadata)
+    message = pb.LeanMetadata.FromString(metadata)
     message.ClearField("txnid_least_bits")
     message.ClearField("txnid_most_bits")
     return message.SerializePartialToString()

@@ -7,14 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
+from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.model.markers import SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry, plain_entry, replication_bytes_max, with_replication
+from emulator.wire.entry_layout import assemble
 from emulator.wire.frames import FRAME_PADDING_BYTES
 from emulator.wire.markers import encode_marker
+from emulator.wire.message_metadata import TXN_LEAST_TAG
+from emulator.wire.protobuf import length_delimited
 from tests.broker.connection.raw import RawClient
 from tests.broker.regions import regions, until
 from tests.broker.replication.test_replication import TOPIC, check_all_have, drained, publish, stored
@@ -85,6 +89,22 @@ async def test_an_application_may_copy_the_properties_of_received_messages() -> 
             await publish(eu, "far again", 3)
             await until(lambda: drained(world))
             await check_all_have(world, {"far": 3, "copier": 3, "far again": 3})
+
+
+async def test_an_entry_with_unreadable_properties_does_not_stop_the_replication_of_its_topic() -> None:
+    """The gate does not parse properties. These contain the tag of a transaction id, for which an entry is rewritten
+    before it is sent to another region."""
+    unreadable = length_delimited(4, b"\xff" + TXN_LEAST_TAG)
+    data = assemble(metadata().SerializeToString() + unreadable, b"0")
+    async with regions("us", "eu") as world, world.client("us") as us:
+        client = await RawClient.connect(world)
+        await client.open_producer()
+        client.writer.write(send_frame(1, 0, data=data))
+        assert (await client.next()).send_receipt.sequence_id == 0
+        await publish(us, "q", 2)
+        await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
+        topic = await world.running["eu"].directory.acquire(TOPIC, OpenMode.EXISTING)
+        assert len(await topic.reading.read(0, 10, 1_000)) == 3
 
 
 async def test_a_client_may_not_use_the_name_of_a_region() -> None:
