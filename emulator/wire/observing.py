@@ -91,7 +91,7 @@ def _message(
 ) -> ObservedMessage:
     key: str | bytes | None = metadata.partition_key if metadata.HasField("partition_key") else None
     if key is not None and metadata.partition_key_b64_encoded:
-        key = base64.b64decode(key)
+        key = _decoded(key)
     return ObservedMessage(
         batch_index=index,
         sequence_id=number,
@@ -102,6 +102,14 @@ def _message(
         ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
         is_open=plain is not None,
     )
+
+
+def _decoded(key: str) -> str | bytes:
+    """Return the bytes of a key in Base64. The text itself if it is none: a client may claim that it is."""
+    try:
+        return base64.b64decode(key)
+    except ValueError:
+        return key
 
 
 def _plain_payload(info: EntryDetails, payload: bytes) -> bytes | None:
