@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import kafka.errors
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -24,6 +26,8 @@ from emulator.storage.kafka.records import (
 )
 
 PRODUCER = ProducerId(4711, 12)
+CHECKED_FROM = 21
+"""Offset in a batch from which its checksum counts."""
 
 
 @given(st.text())
@@ -106,3 +110,14 @@ def test_a_failed_request_certainly_had_no_effect_only_if_kafka_rejected_it_for_
     error: Exception, definite: bool
 ):
     assert storage_error(error).definite is definite
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_a_batch_that_no_producer_wrote_is_reported_as_damaged(content: bytes):
+    """Also with a correct checksum: the library's own errors do not leave the storage backend."""
+    batch = bytearray(encode_entries(PRODUCER, 0, [b"a"], 0))
+    for begin in (0, CHECKED_FROM):
+        damaged = bytearray(batch[:begin] + content + batch[begin + len(content) :])
+        damaged[CHECKED_FROM - 4 : CHECKED_FROM] = crc32c(bytes(damaged[CHECKED_FROM:])).to_bytes(4, "big")
+        with contextlib.suppress(StorageError):
+            list(decode_batches(bytes(damaged), "topic"))

@@ -122,12 +122,25 @@ def _builder(producer: ProducerId, sequence: int) -> DefaultRecordBatchBuilder:
 def decode_batches(data: bytes, location: str) -> Iterator[RecordBatch]:
     """Yield the complete batches of a fetch; a truncated last one is ignored. StorageError for a damaged one."""
     remaining = MemoryRecords(data)
-    while remaining.has_next():
-        batch = remaining.next_batch()
-        if not isinstance(batch, DefaultRecordBatch) or not batch.validate_crc():
-            raise StorageError(f"{location} holds a damaged record batch", definite=True)
-        first, end = batch.base_offset, batch.next_offset
-        if batch.is_control_batch:  # of another program's transaction; geoemu uses none
-            yield RecordBatch(first, end, [])
-        else:
-            yield RecordBatch(first, end, [(r.offset, r.key, r.value, r.headers) for r in batch])
+    while True:
+        try:
+            batch = _decode_next(remaining)
+        except Exception as damage:  # the library fails in various ways for bytes that no producer wrote
+            raise StorageError(
+                f"{location} holds a damaged record batch: {damage!r}", definite=True
+            ) from damage
+        if batch is None:
+            return
+        yield batch
+
+
+def _decode_next(remaining: MemoryRecords) -> RecordBatch | None:
+    if not remaining.has_next():
+        return None
+    batch = remaining.next_batch()
+    if not isinstance(batch, DefaultRecordBatch) or not batch.validate_crc():
+        raise ValueError("its checksum is wrong")
+    first, end = batch.base_offset, batch.next_offset
+    if batch.is_control_batch:  # of another program's transaction; geoemu uses none
+        return RecordBatch(first, end, [])
+    return RecordBatch(first, end, [(r.offset, r.key, r.value, r.headers) for r in batch])
