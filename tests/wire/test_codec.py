@@ -25,12 +25,17 @@ from emulator.wire.codec_hot.consuming import (
     message_header,
 )
 from emulator.wire.codec_hot.publishing import (
+    NO_PREVIOUS_ENTRY,
     Receipt,
     SendCommand,
+    begin_of_send,
+    decode_peer_receipt,
     decode_receipt,
     decode_send,
+    encode_peer_receipt,
     encode_receipt,
     encode_receipts,
+    end_of_send,
     send_frame,
 )
 from emulator.wire.command_types import CommandType
@@ -82,9 +87,10 @@ def test_every_body_has_the_number_of_its_type() -> None:
 
 transactions = st.tuples(st.none(), st.none()) | st.tuples(u64, u64)
 """(minimum, maximum)."""
+previous_entries = st.integers(NO_PREVIOUS_ENTRY, 2**63 - 1)
 sends = st.builds(
     lambda numbers, txn, previous: SendCommand(*numbers, *txn, previous),
-    *(st.tuples(u64, u64, u64), transactions, st.none() | u64),
+    *(st.tuples(u64, u64, u64), transactions, st.none() | previous_entries),
 )
 remarks = st.fixed_dictionaries({"num_messages": i32, "is_chunk": st.booleans(), "marker": st.booleans()})
 """Other fields that clients set in a SEND; brokers use the entry's metadata."""
@@ -157,7 +163,41 @@ def test_a_shadow_topics_message_id_is_passed_over() -> None:
     assert decode_send(command.SerializeToString()) == SendCommand(1, 2)
 
 
+@patient
+@given(sends, st.integers(1, 2**31), st.booleans(), st.none() | previous_entries, st.binary(max_size=100))
+def test_a_send_in_two_parts_is_the_send_as_a_whole(
+    send: SendCommand, num_messages: int, marker: bool, previous: int | None, data: bytes
+) -> None:
+    numbers = (send.sequence_id, num_messages, send.highest_sequence_id)
+    end = end_of_send(*numbers, marker=marker, data=data)
+    [(type_, command, stored)] = FrameBuffer(1_000).feed(
+        begin_of_send(send.producer_id, end, previous) + end.data
+    )
+    whole = send_frame(*(send.producer_id, *numbers), marker=marker, previous_entry=previous, data=data)
+    assert (type_, stored, len(command)) == (CommandType.SEND, data, len(whole) - len(data) - 8)
+    read = pb.BaseCommand.FromString(command)
+    assert read == pb.BaseCommand.FromString(command_in(whole))
+
+
 # SEND_RECEIPT.
+
+
+@patient
+@given(u64, i64, i64, st.integers(1, 2**32 - 1))
+def test_a_receipt_for_several_entries_is_read_by_protobuf_and_by_us(
+    producer_id: int, ledger_id: int, entry_id: int, entries: int
+) -> None:
+    command = command_in(encode_peer_receipt(producer_id, (ledger_id, entry_id), entries))
+    receipt = pb.BaseCommand.FromString(command).send_receipt
+    assert receipt.IsInitialized()
+    assert (receipt.producer_id, receipt.entries) == (producer_id, entries)
+    assert (receipt.sequence_id, receipt.highest_sequence_id) == (as_u64(ledger_id), as_u64(entry_id))
+    assert decode_peer_receipt(command) == (producer_id, ledger_id, entry_id, entries)
+
+
+def test_a_receipt_of_a_real_pulsar_confirms_one_entry() -> None:
+    command = command_in(encode_receipt(1, 7, 5, 3, 4))
+    assert decode_peer_receipt(command) == (1, 7, 5, 1)
 
 
 @patient
@@ -351,6 +391,7 @@ DECODERS: dict[Callable[[bytes], object], st.SearchStrategy[bytes]] = {
     decode_send: st.builds(encode_send_command, sends, remarks),
     decode_ack: acks.map(encode_ack_command),
     decode_receipt: st.builds(encode_receipt, u64, i64, i64, i64, i64).map(command_in),
+    decode_peer_receipt: st.builds(encode_peer_receipt, u64, st.tuples(i64, i64), u32).map(command_in),
     decode_message: st.builds(message_header, u64, i64, i64, i32, u32, ack_sets, st.none(), st.just(0)).map(
         command_in
     ),

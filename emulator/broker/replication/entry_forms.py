@@ -4,9 +4,9 @@ Regions of one cluster share their schema versions, those of different clusters 
 replicator first requests the version of an entry's schema in the other region, which registers an unknown schema. It
 sends the entry with that version. So a region receives the schema of an entry before the entry (INV-42).
 
-A form is computed once for all remote regions with the same schema version. The replicators of a topic mostly send the
-same entries at about the same time, so a region caches only the newest forms, up to a bound. The entry cache does not
-hold forms: they would double its memory long after they were sent.
+A form is the end of the SEND frame. It is computed once for all remote regions with the same schema version. The
+replicators of a topic mostly send the same entries at about the same time, so a region caches only the newest forms, up
+to a bound. The entry cache does not hold forms: they would double its memory long after they were sent.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Position, Schema, TopicName
+from emulator.wire.codec_hot.publishing import EndOfSend, end_of_send
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
 """Maximum memory of the forms of one region after `trim`: about three windows of 1,000 entries of 1 KiB. Forms of
 larger entries are computed again more often, which costs little per byte."""
-FORM_OVERHEAD_BYTES = 300
-"""Memory of a form besides its bytes: the header of the bytes object, the key, the slots in two collections."""
+FORM_OVERHEAD_BYTES = 360
+"""Memory of a form besides its bytes: the headers of its objects, the key, the slots in two collections."""
 
 _new_tuple: Final = tuple.__new__
 """Creates a NamedTuple in half the time of its constructor; values in the order of the fields."""
@@ -39,23 +40,28 @@ class ReplicatedEntryCache:
     def __init__(self, region: str, budget: MemoryBudget) -> None:
         self._region = region
         self._charge = budget.charge(0)
-        self._forms: dict[tuple[int, int] | tuple[int, int, bytes], bytes] = {}
+        self._forms: dict[tuple[int, int] | tuple[int, int, bytes], EndOfSend] = {}
         """(ledger id, entry id), and the remote schema version where it differs from the local one -> form."""
         self._oldest_first: deque[tuple[int, int] | tuple[int, int, bytes]] = deque()
         self._held_bytes = 0
 
-    def form_of(self, ledger_id: int, entry: StoredEntry, schema_version: bytes | None = None) -> bytes:
+    def form_of(self, ledger_id: int, entry: StoredEntry, schema_version: bytes | None = None) -> EndOfSend:
         """Return the replicated form of an entry. `schema_version`: its schema's version in the remote region, if
         different."""
         ids = (ledger_id, entry.entry_id)
         key = ids if schema_version is None else (*ids, schema_version)
         form = self._forms.get(key)
         if form is None:
-            position = _new_tuple(Position, ids)
-            form = with_replication(entry.data, self._region, position, schema_version)
+            position, info = _new_tuple(Position, ids), entry.info
+            data = with_replication(entry.data, self._region, position, schema_version)
+            form = end_of_send(
+                *(info.sequence_id, info.num_messages, info.highest_sequence_id),
+                marker=entry.hidden,
+                data=data,
+            )
             self._forms[key] = form
             self._oldest_first.append(key)
-            self._held_bytes += len(form) + FORM_OVERHEAD_BYTES
+            self._held_bytes += len(form.data) + FORM_OVERHEAD_BYTES
         return form
 
     def trim(self) -> None:
@@ -63,7 +69,7 @@ class ReplicatedEntryCache:
         entries."""
         while self._held_bytes > FORMS_BYTES_MAX:
             form = self._forms.pop(self._oldest_first.popleft())
-            self._held_bytes -= len(form) + FORM_OVERHEAD_BYTES
+            self._held_bytes -= len(form.data) + FORM_OVERHEAD_BYTES
         self._charge.resize(self._held_bytes)
 
 

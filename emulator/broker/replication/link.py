@@ -56,7 +56,7 @@ class LinkUser(Protocol):
 
     def entry_refused(self, code: ServerError, message: str) -> None: ...
 
-    def receipts(self, positions: Sequence[tuple[int, int]]) -> None: ...
+    def receipts(self, receipts: Sequence[tuple[int, int, int]]) -> None: ...
 
     def pump(self) -> None: ...
 
@@ -115,7 +115,8 @@ class PeerLink(asyncio.Protocol):
         """Request a producer from the peer of an established link. The response calls `producer_ready` or `refused`."""
         request_id = self.requests.new_producer_request(user.producer_id)
         name = peer_auth.replicator_name(self.region.config.region, self.config.region)
-        self.write(create_producer(request_id, topic, user.producer_id, name).encode())
+        request = create_producer(request_id, topic, user.producer_id, name, is_compact_stream=True)
+        self.write(request.encode())
 
     def request_partitions(self, topic: str) -> asyncio.Future[int]:
         """Request the number of partitions of a topic in the peer; 0: none, no such topic, or its response reports a
@@ -262,12 +263,12 @@ class PeerLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._failure_detector.heard()
-        receipts: dict[int, list[tuple[int, int]]] = {}
+        receipts: dict[int, list[tuple[int, int, int]]] = {}
         try:
             for type_, command, _ in self._frames.feed(data):
                 if type_ == CommandType.SEND_RECEIPT:
-                    producer_id, ledger_id, entry_id = decode_peer_receipt(command)
-                    receipts.setdefault(producer_id, []).append((ledger_id, entry_id))
+                    producer_id, ledger_id, entry_id, entries = decode_peer_receipt(command)
+                    receipts.setdefault(producer_id, []).append((ledger_id, entry_id, entries))
                 else:
                     self._process_receipts(receipts)
                     self._handle(type_, command)
@@ -283,13 +284,13 @@ class PeerLink(asyncio.Protocol):
         """Return the received bytes of the incomplete frame."""
         return self._frames.partial_frame
 
-    def _process_receipts(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
+    def _process_receipts(self, receipts: dict[int, list[tuple[int, int, int]]]) -> None:
         """Pass all receipts of one read, up to the next other command, to the replicators and resume sending."""
-        confirmed = [(self._users.get(producer_id), positions) for producer_id, positions in receipts.items()]
+        by_user = [(self._users.get(producer_id), group) for producer_id, group in receipts.items()]
         receipts.clear()
-        for user, positions in confirmed:
+        for user, group in by_user:
             if user is not None:
-                user.receipts(positions)
+                user.receipts(group)
                 user.pump()
 
     def _handle(self, type_: int, data: bytes) -> None:

@@ -23,7 +23,7 @@ from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, 
 from emulator.errors import ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Position
-from emulator.wire.codec_hot.publishing import send_header
+from emulator.wire.codec_hot.publishing import begin_of_send
 from emulator.wire.message_metadata import schema_version
 
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ class Replicator:
         self._schemas.versions.forget()
         return True
 
-    def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
-        """Handle receipts of the remote region for these (ledger, entry) of the local log, in this order."""
+    def receipts(self, receipts: Sequence[tuple[int, int, int]]) -> None:
+        """Handle receipts of the remote region, in this order: (ledger, entry, number of entries) of the local log."""
         if not self.lifecycle.is_connected:
             return
-        if not self.progress.received(self.topic.ledger_id, positions):
+        if not self.progress.received(self.topic.ledger_id, receipts):
             logger.warning(
                 "region %s acknowledged entries of %s out of order", self.remote, self.topic.full_name
             )
@@ -258,23 +258,16 @@ class Replicator:
                 self._schemas.begin(version)
                 break
             form = forms.form_of(ledger_id, entry, None if remote == version else remote)
-            if len(form) > self.peer.entry_bytes_max:
-                too_large = len(form)
+            data, command_bytes = form
+            size = len(data) - command_bytes
+            if size > self.peer.entry_bytes_max:
+                too_large = size
                 break
-            parts += (
-                send_header(
-                    self.producer_id,
-                    info.sequence_id,
-                    info.num_messages,
-                    info.highest_sequence_id,
-                    marker=entry.hidden,
-                    data_length=len(form),
-                    previous_entry=progress.last_sent,
-                ),
-                form,
-            )
+            previous = progress.last_sent
+            is_implied = previous == entry.entry_id - 1
+            parts += (begin_of_send(self.producer_id, form, None if is_implied else previous), data)
             messages += info.num_messages
-            room = progress.sent(entry.entry_id, len(form))
+            room = progress.sent(entry.entry_id, size)
         forms.trim()
         if progress.confirmed != confirmed:
             self._stored.changed()

@@ -16,7 +16,13 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Marker
 from emulator.model.transaction_names import TxnId
 from emulator.model.values import BEFORE_EVERYTHING, AccessMode, Position
-from emulator.wire.codec_hot.publishing import SendCommand, encode_receipt, encode_receipts
+from emulator.wire.codec_hot.publishing import (
+    NO_PREVIOUS_ENTRY,
+    SendCommand,
+    encode_peer_receipt,
+    encode_receipt,
+    encode_receipts,
+)
 from emulator.wire.entry import with_transaction
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import decode_marker
@@ -233,8 +239,8 @@ class ConnectedProducer:
         refusal = self._check(self.publisher, info, marker, size_bytes, self._limits)
         if refusal is None and info.deliver_at_time_ms is not None:
             refusal = self._check_delay(info.deliver_at_time_ms)
-        if refusal is None and send.previous_entry is not None:
-            refusal = self._check_previous(send.previous_entry, info.source_position)
+        if refusal is None and self.source_region is not None:
+            refusal = self._check_previous(send.previous_entry, info.source_position or BEFORE_EVERYTHING)
         if refusal is not None:
             raise self._reject(refusal, info.source_position)
         if info.txn is not None:
@@ -254,15 +260,18 @@ class ConnectedProducer:
         sentence = f"a delay of {delay_ms} ms exceeds the maximum of {delay_ms_max}"
         return Refusal(ServerError.NotAllowedError, sentence, RefusalScope.ENTRY)
 
-    def _check_previous(self, entry_id: int, position: Position | None) -> Refusal | None:
+    def _check_previous(self, entry_id: int | None, position: Position) -> Refusal | None:
         """Return a refusal for an entry of a peer if the one before it in the stream did not arrive. The watermark
         would pass the missing entry, which would then be dropped as a duplicate when it is sent again."""
-        if not isinstance(self.publisher, Peer) or position is None:
+        ledger_id, own_entry_id = position
+        if entry_id is None and self.request.is_compact_stream:
+            entry_id = own_entry_id - 1
+        if entry_id is None or entry_id == NO_PREVIOUS_ENTRY:
             return None
-        previous = Position(position.ledger, entry_id)
-        if not self.topic.state.lacks(self.publisher, previous):
+        assert self.source_region is not None
+        if not self.topic.state.lacks(self.source_region, (ledger_id, entry_id)):
             return None
-        sentence = f"the entry before it in the stream, {previous}, did not arrive"
+        sentence = f"the entry before it in the stream, {ledger_id}:{entry_id}, did not arrive"
         return Refusal(ServerError.ServiceNotReady, sentence, RefusalScope.ATTACHMENT)
 
     def _in_transaction(self, send: SendCommand, data: bytes, info: EntryInfo) -> tuple[bytes, EntryInfo]:
@@ -310,10 +319,14 @@ class ConnectedProducer:
             return
         self.pending_bytes -= acknowledged_bytes
         self.connection.flow_control.answered(acknowledged_bytes)
+        # Between regions a receipt names the position in the source's log.
         if self.source_region is None:
             sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish in publishes]  # type: ignore[union-attr]
+        elif self.request.is_compact_stream:
+            last = publishes[-1].info.source_position or BEFORE_EVERYTHING
+            self.connection.write(encode_peer_receipt(self.producer_id, last, len(publishes)))
+            return
         else:
-            # Between regions a receipt names the position in the source's log.
             sends = [publish.info.source_position or BEFORE_EVERYTHING for publish in publishes]
         self.connection.write(self._receipts([publish.entry_id for publish in publishes], sends))
 

@@ -189,8 +189,8 @@ class ReplicationProgress:
         """Id up to which every entry is stored in the remote region or not meant for it. Invariant: only grows."""
         self.next_entry_id = confirmed + 1
         """Id of the next entry to read. Invariant: > every id in flight."""
-        self.last_sent: int | None = None
-        """Id of the newest entry that was sent in this stream; None: none was."""
+        self.last_sent = -1
+        """Id of the newest entry that was sent in this stream; -1: none was."""
         self._in_flight: deque[tuple[int, int]] = deque()
         self._bytes_in_flight = 0
         self._entries_max = entries_max
@@ -224,17 +224,20 @@ class ReplicationProgress:
         if not self._in_flight:
             self.confirmed = entry_id
 
-    def received(self, ledger_id: int, positions: Iterable[tuple[int, int]]) -> bool:
-        """Process receipts for the entries at these (ledger, entry), in order of arrival. Returns False at the first
-        that is not for the oldest entry in flight: both sides disagree about the stream, and the caller must end it."""
+    def received(self, ledger_id: int, receipts: Iterable[tuple[int, int, int]]) -> bool:
+        """Process receipts, in order of arrival: (ledger, entry, number of entries), each for the oldest entries in
+        flight, of which it names the last. Returns False at the first that names another entry: both sides disagree
+        about the stream, and the caller must end it."""
         in_flight = self._in_flight
         bytes_before = self._bytes_in_flight
         in_turn = True
-        for ledger, entry in positions:
-            in_turn = bool(in_flight) and ledger == ledger_id and entry == in_flight[0][0]
+        for ledger, entry, entries in receipts:
+            in_turn = (
+                0 < entries <= len(in_flight) and ledger == ledger_id and entry == in_flight[entries - 1][0]
+            )
             if not in_turn:
                 break
-            self._bytes_in_flight -= in_flight.popleft()[1]
+            self._bytes_in_flight -= sum([in_flight.popleft()[1] for _ in range(entries)])
         if self._bytes_in_flight != bytes_before:
             self.confirmed = in_flight[0][0] - 1 if in_flight else self.next_entry_id - 1
         return in_turn
@@ -243,5 +246,5 @@ class ReplicationProgress:
         """Continue after `confirmed`: entries in flight are read and sent again, since some may not have arrived."""
         self._in_flight.clear()
         self._bytes_in_flight = 0
-        self.last_sent = None
+        self.last_sent = -1
         self.next_entry_id = self.confirmed + 1

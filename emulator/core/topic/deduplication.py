@@ -157,16 +157,18 @@ class SourceWatermarks:
     def __init__(self) -> None:
         self._highest: dict[str, Position] = {}
 
-    def accepts(self, source_region: str, position: Position) -> bool:
-        """Whether the entry at `position` in the source region's log is new here."""
+    def lacks(self, source_region: str, position: tuple[int, int]) -> bool:
+        """Whether the entry at this (ledger, entry) of the source region's log was never received."""
         highest = self._highest.get(source_region)
         return highest is None or position > highest
 
-    def advance(self, source_region: str, position: Position) -> None:
-        """Raise the watermark to this entry. Older entries have no effect."""
+    def advance(self, source_region: str, position: Position) -> bool:
+        """Raise the watermark to this entry if it is new. Returns False, without effect, for an entry that is not."""
         highest = self._highest.get(source_region)
         if highest is None or position > highest:
             self._highest[source_region] = position
+            return True
+        return False
 
     def highest(self, source_region: str) -> Position:
         """Return the newest position received from a region; BEFORE_EVERYTHING when none was."""

@@ -36,7 +36,6 @@ from emulator.core.transactions.buffer import TransactionBuffer
 from emulator.errors import CheckpointDamaged
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.transaction_names import TxnId
-from emulator.model.values import Position
 
 FORMAT_VERSION = 2
 """Format of the head. An unknown format is not an error: everything is folded again from the log."""
@@ -123,19 +122,17 @@ class TopicState:
 
     # Admitting.
 
-    def lacks(self, peer: Peer, entry: Position) -> bool:
-        """Whether this entry of the peer's log, which the peer sent here, was never admitted."""
-        return self.admitted_watermarks.accepts(peer.region, entry)
+    def lacks(self, region: str, position: tuple[int, int]) -> bool:
+        """Whether the entry at this (ledger, entry) of another region's log, which was sent here, was never
+        admitted."""
+        return self.admitted_watermarks.lacks(region, position)
 
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         """Admit an entry that passed `core.admission.check`. Returns False when it was admitted before: the caller does
         not store it, and acknowledges it after all earlier appends."""
         if isinstance(publisher, Peer):
             assert facts.source_position is not None, "`check` requires it"
-            if not self.admitted_watermarks.accepts(publisher.region, facts.source_position):
-                return False
-            self.admitted_watermarks.advance(publisher.region, facts.source_position)
-            return True
+            return self.admitted_watermarks.advance(publisher.region, facts.source_position)
         if not self.deduplicates:
             return facts.num_chunks <= 1 or self._admit_chunk(facts)
         sequence_id = facts.sequence_id

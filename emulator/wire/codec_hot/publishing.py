@@ -10,6 +10,7 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.command_types import CommandType
 from emulator.wire.frames import BEFORE_BODY_SIZE, SIZES, head_of_frame
 from emulator.wire.protobuf import (
+    ABSENT_I64,
     ABSENT_U64,
     UNREADABLE,
     VARINT_BYTES_MAX,
@@ -24,6 +25,8 @@ _read: Final = pb.LeanCommand.FromString
 """Parses a command; a missing body is read as an empty one."""
 _pack_sizes: Final = SIZES.pack
 _PREVIOUS_ENTRY: Final = tag(103)
+NO_PREVIOUS_ENTRY: Final = -1
+"""`SendCommand.previous_entry` of the first entry of a stream."""
 _SEND: Final = BEFORE_BODY_SIZE[CommandType.SEND]
 
 
@@ -38,8 +41,8 @@ class SendCommand(NamedTuple):
     """None outside of transactions; (0, 0) is a valid transaction."""
     txn_most: int | None = None
     previous_entry: int | None = None
-    """Between regions: id in the source's log of the entry that was sent before this one in the same stream. None: it
-    is the stream's first, or the sender is a client or a real Pulsar cluster."""
+    """Between regions: id in the source's log of the entry that was sent before this one in the same stream, or
+    `NO_PREVIOUS_ENTRY`. None: the id before this entry's own, or the sender is a client or a real Pulsar cluster."""
 
 
 def decode_send(command: bytes) -> SendCommand:
@@ -53,7 +56,9 @@ def decode_send(command: bytes) -> SendCommand:
         raise malformed("SEND", "producer_id or sequence_id is missing")
     highest_sequence_id = send.highest_sequence_id
     txn_least, txn_most = send.txnid_least_bits, send.txnid_most_bits
-    previous = None if send.previous_entry == ABSENT_U64 else send.previous_entry
+    previous: int | None = send.previous_entry
+    if previous == ABSENT_I64:
+        previous = None
     if txn_least == txn_most == ABSENT_U64:
         return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, None, None, previous))
     txn = present_or_0(txn_least), present_or_0(txn_most)
@@ -91,6 +96,51 @@ def send_header(
     # The size of the body always fits into one byte.
     size = len(_SEND) + 1 + len(body)
     return _pack_sizes(size + data_length + 4, size) + _SEND + varint(len(body)) + body
+
+
+class EndOfSend(NamedTuple):
+    """The end of a SEND frame, which is the same for the replicators of all remote regions."""
+
+    data: bytes
+    """The last fields of the command, and the entry."""
+    command_bytes: int
+    """Number of bytes of these fields."""
+
+
+def end_of_send(
+    sequence_id: int, num_messages: int, highest_sequence_id: int, *, marker: bool, data: bytes
+) -> EndOfSend:
+    """Return the end of the frame that sends the entry `data` to other regions."""
+    fields = b"\x10" + varint(sequence_id)
+    if num_messages != 1:
+        fields += b"\x18" + varint(num_messages)
+    if highest_sequence_id:
+        fields += b"\x30" + varint(highest_sequence_id)
+    if marker:
+        fields += b"\x40\x01"
+    return new_tuple(EndOfSend, (fields + data, len(fields)))
+
+
+def begin_of_send(producer_id: int, end: EndOfSend, previous_entry: int | None) -> bytes:
+    """Return the bytes of a SEND frame before its end."""
+    data, command_bytes = end
+    if previous_entry is None:  # nearly always
+        before = _before_end(producer_id)[command_bytes]
+    else:
+        body = b"\x08" + varint(producer_id) + _PREVIOUS_ENTRY + varint(previous_entry)
+        before = _SEND + varint(len(body) + command_bytes) + body
+    size = len(before)
+    return _pack_sizes(size + len(data) + 4, size + command_bytes) + before
+
+
+_END_OF_SEND_BYTES_MAX: Final = 3 * (1 + VARINT_BYTES_MAX) + 2
+
+
+@lru_cache(maxsize=1024)
+def _before_end(producer_id: int) -> list[bytes]:
+    """Size of the fields of an `EndOfSend` -> the bytes of the command before them."""
+    producer = b"\x08" + varint(producer_id)
+    return [_SEND + varint(len(producer) + size) + producer for size in range(_END_OF_SEND_BYTES_MAX + 1)]
 
 
 def send_frame(
@@ -195,13 +245,26 @@ def decode_receipt(command: bytes) -> Receipt:
     )
 
 
-def decode_peer_receipt(command: bytes) -> tuple[int, int, int]:
-    """Read (producer id, ledger, entry) of a SEND_RECEIPT between regions: its sequence id fields contain the position
-    in the sender's log; -1 in both: none."""
+_ENTRIES: Final = tag(103)
+
+
+def encode_peer_receipt(producer_id: int, position: tuple[int, int], entries: int) -> bytes:
+    """Return the frame of one receipt between regions for several entries, which were sent one after the other.
+
+    `position`: the last one's in the sender's log."""
+    body = b"\x08" + varint(producer_id) + b"\x10" + varint(position[0]) + b"\x20" + varint(position[1])
+    if entries != 1:
+        body += _ENTRIES + varint(entries)
+    return _RECEIPT_HEADS[len(body)] + body
+
+
+def decode_peer_receipt(command: bytes) -> tuple[int, int, int, int]:
+    """Read (producer id, ledger, entry, number of entries) of a SEND_RECEIPT between regions: its sequence id fields
+    contain the position of the last of the entries in the sender's log; -1 in both: none."""
     try:
         receipt = _read(command).send_receipt
     except UNREADABLE as problem:
         raise malformed("SEND_RECEIPT", problem) from None
     if receipt.producer_id == ABSENT_U64:
         raise malformed("SEND_RECEIPT", "producer_id is missing")
-    return receipt.producer_id, receipt.sequence_id, receipt.highest_sequence_id
+    return receipt.producer_id, receipt.sequence_id, receipt.highest_sequence_id, receipt.entries

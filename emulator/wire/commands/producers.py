@@ -31,12 +31,20 @@ class CreateProducer(Command):
     metadata: dict[str, str] = field(default_factory=dict)
     """Properties of the producer, informational."""
     encrypts: Annotated[bool, "encrypted"] = False
+    is_compact_stream: Annotated[bool, "compact_stream"] = False
+    """Between regions: a SEND that names no previous entry follows the entry with the id before its own, and a receipt
+    may confirm several entries."""
 
 
-def create_producer(request_id: int, topic: str, producer_id: int, name: str) -> CreateProducer:
+def create_producer(
+    request_id: int, topic: str, producer_id: int, name: str, *, is_compact_stream: bool = False
+) -> CreateProducer:
     """Return the request for a named producer with shared access."""
     return CreateProducer(
-        request_id, topic, producer_id, 0, AccessMode.SHARED, is_name_given=True, producer_name=name
+        *(request_id, topic, producer_id, 0, AccessMode.SHARED),
+        is_name_given=True,
+        producer_name=name,
+        is_compact_stream=is_compact_stream,
     )
 
 

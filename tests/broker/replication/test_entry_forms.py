@@ -6,6 +6,7 @@ from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.entry_forms import FORMS_BYTES_MAX, ReplicatedEntryCache
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.model.values import Position
+from emulator.wire.codec_hot.publishing import begin_of_send, send_frame
 from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.message_metadata import scan_entry
 
@@ -19,7 +20,8 @@ def test_a_replicated_form_is_computed_once() -> None:
     forms = ReplicatedEntryCache("us", MemoryBudget("forms"))
     one = entry(5)
     form = forms.form_of(7, one)
-    assert form == with_replication(one.data, "us", Position(7, 5))
+    data = with_replication(one.data, "us", Position(7, 5))
+    assert begin_of_send(3, form, None) + form.data == send_frame(3, 5, data=data)
     assert forms.form_of(7, one) is form
     assert forms.form_of(8, one) != form, "of another topic"
 

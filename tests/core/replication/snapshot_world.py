@@ -284,8 +284,7 @@ class World:
         return arrived
 
     def _arrive(self, entry: StoredEntry, position: Position, target: RegionModel) -> None:
-        if target.watermarks.accepts(entry.origin, position):
-            target.watermarks.advance(entry.origin, position)
+        if target.watermarks.advance(entry.origin, position):
             target.store(entry)
 
     def exchange(self, slow: Collection[tuple[str, str]]) -> None:

@@ -13,7 +13,6 @@ from emulator.core.replication.progress import (
     forwarding,
 )
 from emulator.model.reasons import Cause
-from emulator.model.values import Position
 
 LINK_DOWN = Cause.LINK_DOWN(here="us", region="eu")
 ASKED = Cause.PRODUCER_ASKED(region="eu")
@@ -62,9 +61,9 @@ def test_a_receipt_confirms_everything_up_to_the_next_in_flight(machine: Replica
     machine.skipped(1)
     machine.sent(2, 10)
     machine.skipped(3)
-    assert machine.received(7, [Position(7, 0)])
+    assert machine.received(7, [(7, 0, 1)])
     assert machine.confirmed == 1
-    assert machine.received(7, [Position(7, 2)])
+    assert machine.received(7, [(7, 2, 1)])
     assert machine.confirmed == 3
 
 
@@ -77,25 +76,42 @@ def test_skipping_confirms_at_once_only_when_nothing_is_in_flight(machine: Repli
     assert machine.confirmed == 0
 
 
-@pytest.mark.parametrize("position", [Position(7, 1), Position(8, 0), Position(-1, -1)])
-def test_a_receipt_out_of_turn_is_refused(machine: ReplicationProgress, position: Position) -> None:
+def test_one_receipt_confirms_several_entries(machine: ReplicationProgress) -> None:
+    for entry_id in (0, 2, 5):
+        machine.sent(entry_id, 10)
+    assert machine.received(7, [(7, 2, 2)])
+    assert (machine.confirmed, machine.in_flight, machine.room) == (4, 1, 2)
+    assert machine.received(7, [(7, 5, 1)])
+    assert (machine.confirmed, machine.in_flight, machine.room) == (5, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        *((7, 1, 1), (8, 0, 1), (-1, -1, 1)),
+        *((7, 0, 2), (7, 1, 3), (7, 0, 0), (7, 1, 2**32 - 1), (8, 1, 2)),
+    ],
+)
+def test_a_receipt_out_of_turn_is_refused(
+    machine: ReplicationProgress, receipt: tuple[int, int, int]
+) -> None:
     """The two sides disagree about the stream; only a reconnect helps."""
     machine.sent(0, 10)
     machine.sent(1, 10)
-    assert not machine.received(7, [position])
+    assert not machine.received(7, [receipt])
     assert machine.confirmed == -1
 
 
 def test_receipts_of_a_batch_count_up_to_the_first_out_of_turn(machine: ReplicationProgress) -> None:
     for entry_id in range(3):
         machine.sent(entry_id, 10)
-    assert not machine.received(7, [(7, 0), (7, 2), (7, 1)])
+    assert not machine.received(7, [(7, 0, 1), (7, 2, 1), (7, 1, 1)])
     assert (machine.confirmed, machine.in_flight) == (0, 2)
 
 
 def test_more_receipts_than_sends_are_out_of_turn(machine: ReplicationProgress) -> None:
     machine.sent(0, 10)
-    assert not machine.received(7, [(7, 0), (7, 1)])
+    assert not machine.received(7, [(7, 0, 1), (7, 1, 1)])
     assert machine.confirmed == 0
 
 
@@ -103,7 +119,7 @@ def test_reset_sends_again_from_what_is_confirmed(machine: ReplicationProgress) 
     """Entries in flight may or may not have arrived."""
     machine.sent(0, 10)
     machine.sent(1, 10)
-    machine.received(7, [Position(7, 0)])
+    machine.received(7, [(7, 0, 1)])
     machine.reset()
     assert (machine.next_entry_id, machine.in_flight, machine.room) == (1, 0, 3)
 

@@ -38,7 +38,8 @@ class _DeduplicationNotRebuilt(ProducerDeduplication):
 class _SourcePositionsForgotten(SourceWatermarks):
     """A region forgets which positions of another region it has stored."""
 
-    def accepts(self, source_region: str, position: Position) -> bool:
+    def advance(self, source_region: str, position: Position) -> bool:
+        super().advance(source_region, position)
         return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
+from emulator.wire.codec_hot.publishing import NO_PREVIOUS_ENTRY
 from tests.swarm.mutant import Mutants, part
 
 MUTANTS = Mutants()
@@ -31,9 +32,10 @@ FRAME_FAULT_MUTANTS = Mutants("frame-faults")
 
 @FRAME_FAULT_MUTANTS.mutant("stream-without-predecessors", "INV-2", patch=part("replication_progress"))
 class _StreamWithoutPredecessors(ReplicationProgress):
-    """An entry that is sent to another region does not name the entry before it, so a lost one is not noticed."""
+    """Each entry that is sent to another region claims to be the first of its stream, so a lost one before it is not
+    noticed."""
 
     def sent(self, entry_id: int, size_bytes: int) -> int:
         room = super().sent(entry_id, size_bytes)
-        self.last_sent = None
+        self.last_sent = NO_PREVIOUS_ENTRY
         return room

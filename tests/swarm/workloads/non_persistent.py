@@ -67,7 +67,8 @@ def _listener(random: Random, place: str, number: int) -> Listener:
 class _NonPersistentDuplicatesDelivered(SourceWatermarks):
     """A message of a non-persistent topic that another region sends again is delivered twice."""
 
-    def accepts(self, source_region: str, position: Position) -> bool:
+    def advance(self, source_region: str, position: Position) -> bool:
+        super().advance(source_region, position)
         return True
 
 

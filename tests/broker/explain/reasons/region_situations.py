@@ -323,7 +323,7 @@ async def replicator_refused(world: Regions, us: Client) -> Steps:
 @in_regions(Cause.RECEIPT_OUT_OF_TURN, *REPLICATION)
 async def receipt_out_of_turn(world: Regions, us: Client) -> Steps:
     await replicated(world, us)
-    replicator_of(world).receipts([(topic_of(world).ledger_id, 999)])
+    replicator_of(world).receipts([(topic_of(world).ledger_id, 999, 1)])
     yield
     # the next attempt succeeds
 
