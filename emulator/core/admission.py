@@ -163,6 +163,16 @@ def check(
             or _too_large(entry, entry_bytes, limits)
         )
     elif type(publisher) is Peer:
+        if (
+            entry.replicated_from == publisher.region
+            and entry.source_position is not None
+            and entry.marker_type is None
+            and entry.sequence_id <= SEQUENCE_ID_MAX
+            and entry.highest_sequence_id <= SEQUENCE_ID_MAX
+            and entry.num_messages * MESSAGE_BYTES_MIN <= limits.batch_bytes
+            and entry_bytes - entry.payload_offset <= limits.payload_bytes
+        ):
+            return None
         sentence = _foreign_origin(publisher, entry) or _forbidden_marker(publisher, entry, marker)
         if not sentence and marker is None:
             sentence = _invalid_numbers(entry, limits)

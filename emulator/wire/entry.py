@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from emulator.model.values import AFTER_EVERYTHING, Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_layout import assemble, metadata_bounds
+from emulator.wire.entry_layout import assemble, metadata_bounds, payload_from
 from emulator.wire.message_metadata import TXN_LEAST_TAG, TXN_MOST_TAG, may_name_a_transaction
 from emulator.wire.protobuf import UNREADABLE, length_delimited, malformed, varint
 from emulator.wire.source_position import position_property
@@ -52,7 +52,7 @@ def with_replication(
     except UNREADABLE as problem:
         raise malformed("message metadata", problem, closes_connection=False) from None
     metadata += _replicated_from(replicated_from) + position_property(source_position)
-    return assemble(metadata, memoryview(data)[end:])
+    return assemble(metadata, payload_from(data, end))
 
 
 # Both parse no more than the gate did, and keep other fields as they are: a client may have stored an entry whose
@@ -83,7 +83,7 @@ def with_transaction(data: bytes, txn: tuple[int, int]) -> bytes:
         raise malformed("message metadata", problem, closes_connection=False) from None
     most, least = txn
     metadata = b"".join((data[start:end], TXN_LEAST_TAG, varint(least), TXN_MOST_TAG, varint(most)))
-    return assemble(metadata, memoryview(data)[end:])
+    return assemble(metadata, payload_from(data, end))
 
 
 @lru_cache(maxsize=256)

@@ -78,14 +78,20 @@ def _verify(data: bytes, start: int, expected: int) -> None:
 
 def _checksum(data: bytes, start: int) -> int:
     """Return the CRC32C of data[start:]."""
-    if len(data) < _SMALL_ENTRY_BYTES:
-        return crc32c(data[start:])
-    return crc32c(memoryview(data)[start:])
+    return crc32c(payload_from(data, start))
+
+
+def payload_from(data: bytes, offset: int) -> bytes | memoryview:
+    """Return data[offset:], without a copy if it may be large."""
+    return data[offset:] if len(data) < _SMALL_ENTRY_BYTES else memoryview(data)[offset:]
 
 
 def assemble(metadata: bytes, payload: bytes | memoryview) -> bytes:
     """Return an entry with its checksum, from serialized metadata."""
     head = _SIZE.pack(len(metadata)) + metadata
+    if len(payload) < _SMALL_ENTRY_BYTES:
+        body = head + payload
+        return _CHECKSUM_MAGIC + _SIZE.pack(crc32c(body)) + body
     checksum = crc32c(payload, crc32c(head))
     return b"".join((_CHECKSUM_MAGIC, _SIZE.pack(checksum), head, payload))
 

@@ -24,7 +24,7 @@ from emulator.wire.protobuf import (
     present_or_0,
     tag,
 )
-from emulator.wire.source_position import POSITION_KEY, PROPERTIES, source_position
+from emulator.wire.source_position import PROPERTIES, source_position
 
 
 @dataclass(slots=True)
@@ -231,12 +231,9 @@ def _set_usual_fields(
     partition_key = lean.partition_key
     if partition_key != _NO_KEY:
         partition_key.decode()
-    # Access to a repeated field is slow even if it is empty, hence the search for its tag, whose byte may also be part
-    # of another field. A search for 30 bytes is slow, too.
-    may_have_position = (
-        info.replicated_from is not None and _PROPERTIES_TAG in metadata and POSITION_KEY in metadata
+    info.source_position = (
+        None if info.replicated_from is None else source_position(lean.properties, metadata)
     )
-    info.source_position = source_position(lean.properties) if may_have_position else None
 
 
 def _set_rare_fields(info: EntryInfo, lean: pb.LeanEntry | pb.LeanMetadata, metadata: bytes) -> None:

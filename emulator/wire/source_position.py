@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from emulator.model.values import AFTER_EVERYTHING, BEFORE_EVERYTHING, SOURCE_POSITION_PROPERTY, Position
@@ -18,10 +17,16 @@ _MIN: Final = BEFORE_EVERYTHING.entry
 _MAX: Final = AFTER_EVERYTHING.entry
 
 
-def source_position(properties: Sequence[bytes]) -> Position | None:
-    """Return the position in the last property that has one, because the last one counts in the maps of clients; None:
-    no property has one. Raises one of UNREADABLE for an invalid position."""
-    for pair in reversed(properties):
+def source_position(last: bytes, metadata: bytes) -> Position | None:
+    """Return the position in the last property of the metadata that has one, because the last one counts in the maps of
+    clients; None: no property has one. `last`: the last property, empty if there is none. Raises one of UNREADABLE for
+    an invalid position."""
+    if last.startswith(_POSITION_PAIR) and len(last) > _TEXT_AT == len(last) - last[_TEXT_AT - 1]:
+        return _position(last[_TEXT_AT:])  # the form that regions append
+    if POSITION_KEY not in metadata:
+        return None
+    # Access to a repeated field is slow.
+    for pair in reversed(pb.LeanPairs.FromString(metadata).properties):
         found = _position_in(pair)
         if found is not None:
             return found
@@ -30,8 +35,6 @@ def source_position(properties: Sequence[bytes]) -> Position | None:
 
 def _position_in(pair: bytes) -> Position | None:
     """Return the position in a serialized KeyValue; None if its key is another one."""
-    if pair.startswith(_POSITION_PAIR) and len(pair) > _TEXT_AT == len(pair) - pair[_TEXT_AT - 1]:
-        return _position(pair[_TEXT_AT:])  # the only form that regions write
     if POSITION_KEY not in pair:
         return None
     property_ = parse(pb.KeyValue, pair)

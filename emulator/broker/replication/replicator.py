@@ -242,6 +242,7 @@ class Replicator:
         confirmed, room = progress.confirmed, progress.room
         parts: list[bytes] = []
         too_large = messages = 0
+        skipped_up_to = -1
         for entry in entries:
             if room <= 0:
                 break
@@ -250,7 +251,7 @@ class Replicator:
                 self.remote, info.replicated_from, info.replicate_to, info.marker_type
             )
             if decision is not Forwarding.SEND or (entry.hidden and entry.is_aborted):
-                progress.skipped(entry.entry_id)
+                skipped_up_to = entry.entry_id
                 continue
             version = schema_version(entry.data, info.payload_offset)
             remote = self._schemas.versions.remote_version(version) if version else version
@@ -269,6 +270,8 @@ class Replicator:
             messages += info.num_messages
             room = progress.sent(entry.entry_id, size)
         forms.trim()
+        if skipped_up_to >= progress.next_entry_id:
+            progress.skipped(skipped_up_to)
         if progress.confirmed != confirmed:
             self._stored.changed()
         if parts:

@@ -167,8 +167,8 @@ class TopicState:
             return
         if facts.replicate_to:
             self.visibility.restrict(entry_id, (source or self.region, facts.replicate_to))
-        if source is not None:
-            self.last_of[source] = max(entry_id, self.last_of.get(source, -1))
+        if source is not None and entry_id > self.last_of.get(source, -1):
+            self.last_of[source] = entry_id
         if facts.txn is not None or self.buffer.open_from is not None:
             self._fold_unreadable(entry_id, facts)
         else:
