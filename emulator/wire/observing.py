@@ -89,9 +89,8 @@ def _message(
     metadata: pb.MessageMetadata | pb.SingleMessageMetadata,
     plain: bytes | None,
 ) -> ObservedMessage:
-    key: str | bytes | None = metadata.partition_key if metadata.HasField("partition_key") else None
-    if key is not None and metadata.partition_key_b64_encoded:
-        key = _decoded(key)
+    text = metadata.partition_key if metadata.HasField("partition_key") else None
+    key = text if text is None or not metadata.partition_key_b64_encoded else _decoded(text)
     return ObservedMessage(
         batch_index=index,
         sequence_id=number,
