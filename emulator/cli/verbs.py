@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from emulator.cli import (
     init,
+    token,
     run,
     client_environment,
     graph,
@@ -30,6 +31,7 @@ from emulator.cli.application import app
 
 FAMILIES = (
     init,
+    token,
     run,
     client_environment,
     graph,

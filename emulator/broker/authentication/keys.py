@@ -6,8 +6,6 @@ HS256, whatever a token claims.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,12 +17,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
-SECRET_BYTES_MIN: Final = 32
-"""Minimum size of a secret of HS256, as in RFC 7518 and Pulsar's library."""
-KEY_FILE_BYTES_MAX: Final = 1_048_576
+from emulator.config.tokens import CURVE_ALGORITHMS, read_key_file, read_secret
+
 SECRET_ALGORITHMS: Final = ("HS256", "HS384", "HS512")
 RSA_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-CURVE_ALGORITHMS: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 DEFAULT_ALGORITHMS: Final = ("HS256", "RS256", "ES256")
 
 
@@ -38,25 +34,6 @@ class VerificationKey:
     """Name in a key set; empty: it has none."""
 
 
-def read_secret(path: Path) -> tuple[bytes, ...]:
-    """Return the secrets that a file means: its bytes, as `pulsar tokens create-secret-key` writes them and Pulsar
-    reads `file:`, and the bytes that it encodes if its content is base64 (`create-secret-key --base64`, which Pulsar
-    decodes from `data:;base64,`). Raises OSError, or ValueError for one that is too short."""
-    raw = _read(path)
-    found = [raw] if len(raw) >= SECRET_BYTES_MIN else []
-    try:
-        decoded = base64.b64decode(b"".join(raw.split()), validate=True)
-    except binascii.Error:
-        decoded = b""
-    if len(decoded) >= SECRET_BYTES_MIN:
-        found.append(decoded)
-    if not found:
-        raise ValueError(
-            f"{path}: a secret key needs {SECRET_BYTES_MIN} bytes at least, this one has {len(raw)}"
-        )
-    return tuple(found)
-
-
 def secret_keys(path: Path, accepted: Iterable[str] = ()) -> list[VerificationKey]:
     """Return the keys of a file with a secret. Raises OSError or ValueError."""
     return [_key(path, secret, SECRET_ALGORITHMS, accepted) for secret in read_secret(path)]
@@ -64,7 +41,7 @@ def secret_keys(path: Path, accepted: Iterable[str] = ()) -> list[VerificationKe
 
 def public_keys(path: Path, accepted: Iterable[str] = ()) -> list[VerificationKey]:
     """Return the keys of a file with a public key or a key set. Raises OSError or ValueError."""
-    raw = _read(path)
+    raw = read_key_file(path)
     if raw.lstrip().startswith(b"{"):
         return _key_set(path, raw, accepted)
     load = load_pem_public_key if b"-----BEGIN" in raw else load_der_public_key
@@ -118,11 +95,3 @@ def _key(
             f"{path}: this key verifies {', '.join(possible) or 'nothing'}; accepted are {wanted}"
         )
     return VerificationKey(key, chosen, key_id)
-
-
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        raw = file.read(KEY_FILE_BYTES_MAX + 1)
-    if len(raw) > KEY_FILE_BYTES_MAX:
-        raise ValueError(f"{path}: a key file may have {KEY_FILE_BYTES_MAX} bytes at most")
-    return raw

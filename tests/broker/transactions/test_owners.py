@@ -43,7 +43,7 @@ async def client_of(world: Regions, role: str) -> AsyncIterator[RawClient]:
 
 
 async def test_another_role_has_a_key_of_its_own(tmp_path: Path) -> None:
-    """The same name under another role fences no one, and aborts no transaction."""
+    """The same name under another role fences no client, and aborts no transaction."""
     async with (
         regions("us", security={"us": secured(tmp_path)}) as world,
         client_of(world, "app") as app,

@@ -1,0 +1,115 @@
+"""`geoemu token`: issue a token for a role."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.application import app
+from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile
+from emulator.config.security import TokenConfig
+from emulator.errors import Refused
+
+SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that the token proves.")]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        "--expires", metavar="DURATION", help="Time for which it is valid, such as 1h. Default: for ever."
+    ),
+]
+SecretKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--secret-key", metavar="FILE", help="Sign with this secret key. Default: that of the topology."
+    ),
+]
+PrivateKey = Annotated[
+    Path | None,
+    typer.Option("--private-key", metavar="FILE", help="Sign with this private key (RSA or EC, PEM or DER)."),
+]
+Create = Annotated[
+    bool, typer.Option("--create", help="Create the file of --secret-key first if it does not exist.")
+]
+
+
+@app.command(
+    epilog="Example: geoemu token app --expires 1h --secret-key certs/token.key --create > app.token"
+)
+def token(
+    role: Role,
+    expires: Expires = None,
+    secret_key: SecretKey = None,
+    private_key: PrivateKey = None,
+    create: Create = False,
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+) -> None:
+    """Issue a token for a role, and print it. It is signed with the secret key of the topology, whose audience, issuer
+    and role claim it has, or with another key. `pulsar tokens create` issues the same tokens."""
+    if secret_key is not None and private_key is not None:
+        raise typer.BadParameter("give --secret-key or --private-key, not both", param_hint="--private-key")
+    if create and secret_key is None:
+        raise typer.BadParameter("needs --secret-key", param_hint="--create")
+    if not role or not role.isprintable():
+        raise typer.BadParameter("must be a printable name", param_hint="ROLE")
+    print(issue(role, _seconds(expires), secret_key, private_key, _config(file), create=create))
+
+
+def issue(
+    role: str,
+    expires_seconds: float | None,
+    secret_key: Path | None,
+    private_key: Path | None,
+    config: TokenConfig | None,
+    *,
+    create: bool = False,
+) -> str:
+    """Return a token. Raises Refused if there is no usable key."""
+    from emulator.config.tokens import claims_of, create_secret, signed_by_private_key, signed_by_secret
+
+    claims = claims_of(role, config or TokenConfig(), expires_seconds)
+    try:
+        if private_key is not None:
+            return signed_by_private_key(claims, private_key)
+        if secret_key is None:
+            secret_key = _configured_secret(config)
+        elif create and not secret_key.exists():
+            create_secret(secret_key)
+        return signed_by_secret(claims, secret_key)
+    except ImportError as missing:
+        raise Refused(f"tokens need the package {missing.name}: pip install 'geoemu[security]'") from None
+    except (OSError, ValueError) as problem:
+        raise Refused(str(problem)) from None
+
+
+def _configured_secret(config: TokenConfig | None) -> Path:
+    if config is None:
+        raise Refused("the topology has no security.authentication.token: give --secret-key or --private-key")
+    if not config.secret_key:
+        raise Refused("the topology has only the public key of tokens: give --private-key")
+    return Path(config.secret_key)
+
+
+def _config(file: Path) -> TokenConfig | None:
+    """Return how regions verify tokens; None: there is no topology, or it does not verify any."""
+    if file == DEFAULT_TOPOLOGY and not file.exists():
+        return None
+    from emulator.config.loading import load_topology
+
+    authentication = load_topology(file).security.authentication
+    return None if authentication is None else authentication.token
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    if found is None or int(found[1]) == 0:
+        raise typer.BadParameter(
+            f"{text!r} must be a duration above 0 like 30s, 10m, 1h or 365d", param_hint="--expires"
+        )
+    return int(found[1]) * SECONDS_PER_UNIT[found[2]]
