@@ -32,12 +32,19 @@ from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 HOUR_MS = 3_600_000
 INTEGER_MAX = 2**31 - 1
 SETTINGS_THAT_MAY_BE_ZERO = (
+    "connections_max",
+    "connections_per_host_max",
+    "consumers_per_connection_max",
     "exclusive_patience_ms",
     "failover_delay_ms",
     "metadata_sync_clock_ahead_ms_max",
+    "namespaces_per_tenant_max",
     "peer_reconnect_backoff_ms",
+    "producers_per_connection_max",
     "region_tail_bytes",
+    "tenants_max",
     "topic_idle_ms",
+    "topics_per_tenant_max",
     "transaction_coordinators",
     "transaction_key_labels_max",
     "transaction_outcomes_max",

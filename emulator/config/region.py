@@ -238,6 +238,20 @@ class BrokerSettings:
     """Maximum of schema versions per topic, deletions included."""
     housekeeping_interval_ms: int = 1_000
     """Interval of trimming, expiry and quota checks."""
+    connections_max: int = 0
+    """Maximum of clients' connections; other regions do not count. 0: unlimited."""
+    connections_per_host_max: int = 0
+    """Maximum of clients' connections from one address. 0: unlimited."""
+    producers_per_connection_max: int = 100_000
+    """Maximum of producers of one connection, waiting ones included. 0: unlimited."""
+    consumers_per_connection_max: int = 100_000
+    """Maximum of consumers of one connection. 0: unlimited."""
+    tenants_max: int = 0
+    """Maximum of tenants; one more is refused. 0: unlimited."""
+    namespaces_per_tenant_max: int = 0
+    """Maximum of namespaces of a tenant. 0: unlimited."""
+    topics_per_tenant_max: int = 0
+    """Maximum of topics of a tenant in the region, each partition counted. 0: unlimited."""
     topic_idle_ms: int = 60_000
     """Time without use after which a topic is unloaded. 0: never."""
     configuration_metadata_sync_event_topic: str = ""

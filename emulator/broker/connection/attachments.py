@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from emulator.broker.authorization import TrustLevel
+from emulator.broker.connection.client_limits import check_count
 from emulator.broker.connection.dispatch import CommandingConnection, begin, refuse
 from emulator.broker.connection.liveness import Liveness
 from emulator.broker.subscription.consumer import ConnectedConsumer
@@ -34,8 +36,10 @@ class ClientProducers:
     A producer is in `claims` until its topic admits it, then in `open`.
     """
 
-    def __init__(self, connection: PublishingConnection) -> None:
+    def __init__(self, connection: PublishingConnection, count_max: int) -> None:
+        """`count_max`: maximum of producers; 0: unlimited."""
         self._connection = connection
+        self._count_max = count_max
         self.opening: dict[int, CreateProducer] = {}
         """Producer id -> the command that creates it. Removed when the client closes the producer meanwhile; the client
         may then reuse the id before the first command ends."""
@@ -57,6 +61,11 @@ class ClientProducers:
         """Remove a command that has ended from `opening`, unless a later one for the same id has replaced it."""
         if self.opening.get(command.producer_id) is command:
             del self.opening[command.producer_id]
+
+    def check_count(self, producer_id: int) -> None:
+        """Raise ProtocolError for one more producer than a connection may have. Replicators do not count."""
+        if self._connection.trust is TrustLevel.CLIENT:
+            check_count("producers", producer_id, (self.opening, self.claims, self.open), self._count_max)
 
     def claim(self, producer: ConnectedProducer) -> None:
         """Register a producer that is about to request access to its topic. It replaces a former producer of the same
@@ -151,8 +160,10 @@ class ClientProducers:
 class ClientConsumers:
     """The consumers of one connection that are being created or are open."""
 
-    def __init__(self, connection: CommandingConnection) -> None:
+    def __init__(self, connection: CommandingConnection, count_max: int) -> None:
+        """`count_max`: maximum of consumers; 0: unlimited."""
         self._connection = connection
+        self._count_max = count_max
         self.opening: dict[int, Subscribe] = {}
         """Consumer id -> the command that creates it; see `ClientProducers.opening`."""
         self.open: dict[int, ConnectedConsumer] = {}
@@ -161,6 +172,11 @@ class ClientConsumers:
         """Remove a command that has ended from `opening`, unless a later one for the same id has replaced it."""
         if self.opening.get(command.consumer_id) is command:
             del self.opening[command.consumer_id]
+
+    def check_count(self, consumer_id: int) -> None:
+        """Raise ProtocolError for one more consumer than a connection may have. Other regions do not count."""
+        if self._connection.trust is TrustLevel.CLIENT:
+            check_count("consumers", consumer_id, (self.opening, self.open), self._count_max)
 
     def add(self, consumer: ConnectedConsumer, type_: SubscriptionType) -> None:
         """Attach a consumer to its subscription. ProtocolError when the subscription rejects it; then nothing is

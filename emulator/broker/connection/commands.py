@@ -166,6 +166,8 @@ def _authenticate_region(
 def _complete_handshake(
     connection: ClientConnection, greeting: wire.Connect, peer: Peer | None, session: Session | None
 ) -> None:
+    if peer is None:
+        connection.region.clients.counts.admit(connection.address)
     connection.client_version = greeting.client_version
     connection.peer = peer
     trust = TrustLevel.CLIENT if peer is None else TrustLevel.PEER

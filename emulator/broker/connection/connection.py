@@ -16,6 +16,7 @@ from emulator.broker.authentication.refresh import CredentialRefresh
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.attachments import ClientConsumers, ClientProducers
+from emulator.broker.connection.client_limits import ConnectionCounts
 from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.framing import CommandReader
 from emulator.broker.connection.topic_watchers import TopicWatcher
@@ -121,8 +122,8 @@ class ClientConnection(asyncio.Protocol):
             # In the next iteration of the event loop: the code that removes the last pause reason has to finish first.
             lambda: asyncio.get_running_loop().call_soon(self._resume_reading),
         )
-        self.producers = ClientProducers(self)
-        self.consumers = ClientConsumers(self)
+        self.producers = ClientProducers(self, settings.producers_per_connection_max)
+        self.consumers = ClientConsumers(self, settings.consumers_per_connection_max)
         self.reader = CommandReader(self, settings.max_message_bytes)
         self.liveness = components.liveness(self, settings.keep_alive_interval_ms)
 
@@ -138,6 +139,8 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.region.clients.connections.pop(self, None)
+        if self.trust is TrustLevel.CLIENT:
+            self.region.clients.counts.release(self.address)
         self._transport = None
         self.liveness.stop()
         if self.credential_refresh is not None:
@@ -296,6 +299,7 @@ class ClientConnections:
         self._region = region
         self._table = table
         self.connections: dict[ClientConnection, None] = {}
+        self.counts = ConnectionCounts(region.config.settings)
         self._link = region.environment.client_link
         """The link to ordinary clients, not to peers. Connections pass through it from the first fault on."""
         self._link.adopt_connections = self._emulate_link

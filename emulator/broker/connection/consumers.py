@@ -63,6 +63,7 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
     if command.consumer_id in connection.consumers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     if command.consumer_id not in connection.consumers.open:
+        connection.consumers.check_count(command.consumer_id)
         connection.consumers.opening[command.consumer_id] = command
         try:
             if not await _subscribe(connection, command):

@@ -30,6 +30,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
     """Open a producer, or put it into the wait queue. `ClientProducers` sends the response when the topic decides."""
     if command.producer_id in connection.producers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
+    connection.producers.check_count(command.producer_id)
     connection.producers.opening[command.producer_id] = command
     try:
         if len(command.producer_name) > NAME_LENGTH_MAX:

@@ -101,12 +101,12 @@ class Tenancy:
         present = self._metadata.get(TenantPath(name).text)
         if present is None:
             raise NotFound("Tenant does not exist")
-        for namespace in self._namespaces(name):
+        for namespace in self.namespaces(name):
             if not force:
                 raise NotEmpty("The tenant still has active namespaces")
             await self.delete_namespace(namespace, force=True)
         await self._metadata.put(TenantPath(name).text, None)
-        if self._namespaces(name):  # created meanwhile
+        if self.namespaces(name):  # created meanwhile
             await self._metadata.update(
                 TenantPath(name).text, lambda now: present.value if now is None else now
             )
@@ -114,7 +114,8 @@ class Tenancy:
 
     # Namespaces.
 
-    def _namespaces(self, tenant: str) -> list[str]:
+    def namespaces(self, tenant: str) -> list[str]:
+        """Return the full names of a tenant's namespaces, sorted."""
         keys = [parse_path(change.path) for change in self._metadata.list(NamespacePath.prefix())]
         names = [key.name for key in keys if isinstance(key, NamespacePath)]
         return sorted(name for name in names if name.startswith(f"{tenant}/"))

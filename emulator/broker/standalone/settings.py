@@ -37,6 +37,10 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "keepAliveIntervalSeconds": "30",
     "maxUnackedMessagesPerConsumer": "50000",
     "activeConsumerFailoverDelayTimeMillis": "1000",
+    "brokerMaxConnections": "0",
+    "brokerMaxConnectionsPerIp": "0",
+    "maxTenants": "0",
+    "maxNamespacesPerTenant": "0",
     "transactionCoordinatorEnabled": "false",
     "allowAutoTopicCreation": "true",
     "allowAutoTopicCreationType": "non-partitioned",
@@ -159,6 +163,10 @@ def _settings(read: _Reader) -> BrokerSettings:
         keep_alive_interval_ms=read.number("keepAliveIntervalSeconds", 1, 1_000_000) * 1_000,
         max_unacked_messages_per_consumer=read.number("maxUnackedMessagesPerConsumer", 0) or NUMBER_MAX,
         failover_delay_ms=read.number("activeConsumerFailoverDelayTimeMillis", 0),
+        connections_max=read.number("brokerMaxConnections", 0),
+        connections_per_host_max=read.number("brokerMaxConnectionsPerIp", 0),
+        tenants_max=read.number("maxTenants", 0),
+        namespaces_per_tenant_max=read.number("maxNamespacesPerTenant", 0),
         allow_auto_topic_creation=read.flag("allowAutoTopicCreation"),
         transaction_coordinators=defaults.transaction_coordinators
         if read.flag("transactionCoordinatorEnabled")

@@ -51,12 +51,18 @@ class TopicRules:
         return str(topic) in self.deletions or self._region.partitioned.was_deleted(topic)
 
     def check_room(self, topic: TopicName, more: int) -> None:
-        """Raise ProtocolError when `more` additional topics exceed the namespace's maximum."""
-        namespace = topic.full_namespace
+        """Raise ProtocolError when `more` additional topics exceed the maximum of the namespace or of its tenant."""
+        namespace, count = topic.full_namespace, self._region.directory.count
         topics_max = self._region.policies.of_namespace(namespace, MAX_TOPICS)
-        if topics_max and self._region.directory.count(namespace) + more > topics_max:
+        if topics_max and count(namespace) + more > topics_max:
             raise ProtocolError(
                 ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {topics_max}"
+            )
+        tenant_max = self._region.config.settings.topics_per_tenant_max
+        if tenant_max and sum(map(count, self._region.tenancy.namespaces(topic.tenant))) + more > tenant_max:
+            raise ProtocolError(
+                ServerError.NotAllowedError,
+                f"Exceed maximum number of topics of tenant {topic.tenant}: {tenant_max}",
             )
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:

@@ -29,6 +29,10 @@ SETTINGS: Final = {
     "maxMessageSize": "max_message_bytes",
     "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
     "activeConsumerFailoverDelayTimeMillis": "failover_delay_ms",
+    "brokerMaxConnections": "connections_max",
+    "brokerMaxConnectionsPerIp": "connections_per_host_max",
+    "maxTenants": "tenants_max",
+    "maxNamespacesPerTenant": "namespaces_per_tenant_max",
 }
 """Pulsar's name of a setting -> the region's setting with the same meaning."""
 

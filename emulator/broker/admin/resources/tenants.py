@@ -28,7 +28,11 @@ async def get(call: AdminRequest) -> Content:
 
 
 async def create(call: AdminRequest) -> None:
-    await call.region.tenancy.create_tenant(call.names["tenant"], _validated(call.region, call.body))
+    region, name = call.region, call.names["tenant"]
+    tenant, tenants = _validated(region, call.body), region.policies.tenants()
+    if name not in tenants and 0 < region.config.settings.tenants_max <= len(tenants):
+        raise HttpError(412, "Exceed the maximum number of tenants")
+    await region.tenancy.create_tenant(name, tenant)
 
 
 async def change(call: AdminRequest) -> None:
