@@ -60,7 +60,7 @@ def with_replication(
 
 
 def _with_schema(metadata: bytes, version: bytes) -> bytes:
-    message = pb.LeanMetadata.FromString(metadata)
+    message = pb.LeanForwarded.FromString(metadata)
     message.schema_version = version
     return message.SerializePartialToString()
 
@@ -68,7 +68,7 @@ def _with_schema(metadata: bytes, version: bytes) -> bytes:
 def _without_transaction(metadata: bytes) -> bytes:
     if not may_name_a_transaction(metadata):
         return metadata  # nearly always
-    message = pb.LeanMetadata.FromString(metadata)
+    message = pb.LeanForwarded.FromString(metadata)
     message.ClearField("txnid_least_bits")
     message.ClearField("txnid_most_bits")
     return message.SerializePartialToString()

@@ -1753,6 +1753,16 @@ class LeanEntry(_message.Message):
     chunk_id: int
     def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[bytes] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., replicate_to: _Optional[_Iterable[bytes]] = ..., num_messages_in_batch: _Optional[int] = ..., deliver_at_time: _Optional[int] = ..., marker_type: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., uuid: _Optional[bytes] = ..., num_chunks_from_msg: _Optional[int] = ..., chunk_id: _Optional[int] = ...) -> None: ...
 
+class LeanForwarded(_message.Message):
+    __slots__ = ("schema_version", "txnid_least_bits", "txnid_most_bits")
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
+    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
+    schema_version: bytes
+    txnid_least_bits: int
+    txnid_most_bits: int
+    def __init__(self, schema_version: _Optional[bytes] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ...) -> None: ...
+
 class LeanPairs(_message.Message):
     __slots__ = ("properties",)
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]

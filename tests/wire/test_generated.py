@@ -39,6 +39,8 @@ def test_lean_forms_use_the_numbers_of_the_full_ones() -> None:
         (pb.LeanDispatch, pb.MessageMetadata),
         (pb.LeanUsualEntry, pb.MessageMetadata),
         (pb.LeanEntry, pb.MessageMetadata),
+        (pb.LeanForwarded, pb.MessageMetadata),
+        (pb.LeanPairs, pb.MessageMetadata),
         (pb.LeanProperties, pb.MessageMetadata),
         (pb.LeanCommand, pb.BaseCommand),
     ]
