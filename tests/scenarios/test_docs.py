@@ -75,5 +75,5 @@ def test_the_scenario_of_a_switch_sets_it(switch: str, name: str) -> None:
 
 
 def test_the_example_is_right() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (example,) = re.findall(r"```yaml\n(name: .*?)```", PAGE, re.DOTALL)
     assert parse_scenario(example, TOPOLOGY).name == "my-failover"
