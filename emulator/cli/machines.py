@@ -31,10 +31,9 @@ def skew(
         body = {"ahead_ms": time} | ({"drift_ppm": drift} if drift else {})
         print_curl(run_dir, CurlRequest("PUT", "/geoemu/v1/clock", body), [region])
         return
-    inject(run_dir, lambda _: ClockFault(region, time, drift or 0.0))
-    how = f"{abs(time)} ms {'behind' if time < 0 else 'ahead'}" if time else "right"
-    drifts = f", and drifts by {drift:+g} ppm" if drift else ""
-    print(f"the clock of {region} is {how}{drifts}")
+    fault = ClockFault(region, time, drift or 0.0)
+    inject(run_dir, lambda _: fault)
+    print(fault)
 
 
 @app.command(epilog="Example: geoemu disk us-east full; geoemu disk us-east slow --by 500ms")
@@ -56,5 +55,6 @@ def disk(
         body = {"state": state} | ({"delay_ms": condition.delay_ms} if condition.delay_ms else {})
         print_curl(run_dir, CurlRequest("PUT", "/geoemu/v1/storage", body), [region])
         return
-    inject(run_dir, lambda _: DiskFault(region, condition))
-    print(f"the disk of {region} is {condition}")
+    fault = DiskFault(region, condition)
+    inject(run_dir, lambda _: fault)
+    print(fault)

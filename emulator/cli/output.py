@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emulator.model.reasons import Cause
-from emulator.model.values import HEALTHY
+from emulator.model.values import HEALTHY, RIGHT_CLOCK
 from emulator.run.directory import LinkStatus
 from emulator.runtimes.contract import RunStatus
 
@@ -47,6 +47,8 @@ def show_status(
             print(f"{region.name} waits: {region.waiting_for}")
         if region.disk != HEALTHY:
             print(f"the disk of {region.name} is {region.disk}")
+        if region.clock != RIGHT_CLOCK:
+            print(f"the clock of {region.name} is {region.clock}")
     for one in conflicts:
         reason = Cause.POSITION_NOT_APPLIED_THERE(region=one["region"])
         print(f"{one['source']}: subscription {one['topic']} {one['subscription']}: {reason}")

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from emulator.dashboard.requests import (
+    FRAME_VERBS,
+    REGION_VERBS,
+    checked_change,
+    fault_of_link,
+    machine_fault,
+    shortened,
+)
 from emulator.net.http_server import HttpError
 from emulator.run.directory import refuse_unknown
 from emulator.runtimes.contract import Runtime
-from emulator.runtimes.faults import LinkFault, link_fault
 from emulator.runtimes.operator import begin_fault, change_regions, heal_everything, record_by
 from emulator.scenarios.failover_plans import plan_in_run, record_plan
 
-REGION_VERBS: Final = ("kill", "lose", "stop", "start", "restart", "pause", "resume")
-LINK_VERBS: Final = ("cut", "hold", "latency", "heal")
-LATENCY_MS_MAX: Final = 3_600_000
-"""Maximum latency that regions accept."""
-_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    **dict.fromkeys(REGION_VERBS, frozenset({"verb", "region"})),
-    **dict.fromkeys(("cut", "hold"), frozenset({"verb", "from", "to", "one_way"})),
-    "latency": frozenset({"verb", "from", "to", "one_way", "latency_ms"}),
-    "heal": frozenset({"verb", "from", "to"}),
-}
-"""Verb -> fields of its request."""
 _PLAN_FIELDS: Final = ("topic", "subscription", "from", "to")
 
 
 async def perform(run: Runtime, request: object) -> dict[str, Any]:
     """Execute the change that a request describes, and return what was done. Raises HttpError 400 for an invalid
     request, Refused for unknown names or a change that is not possible, RuntimeFailure if it is not completed."""
-    fields = _checked(request)
+    fields = checked_change(request)
     try:
         return {"done": await _execute(run, fields)}
     except BlockingIOError as problem:
@@ -43,7 +39,7 @@ async def plan_failover(run: Runtime, request: object) -> dict[str, Any]:
         raise HttpError(400, f"the body must be a JSON object with {', '.join(_PLAN_FIELDS)}")
     for name, value in request.items():
         if not isinstance(value, str):
-            raise HttpError(400, f"{name}: {_shortened(value)} must be a text")
+            raise HttpError(400, f"{name}: {shortened(value)} must be a text")
     plan = await plan_in_run(run, *(request[name] for name in _PLAN_FIELDS))
     try:
         await record_by(run, lambda history: record_plan(history, plan))
@@ -52,57 +48,24 @@ async def plan_failover(run: Runtime, request: object) -> dict[str, Any]:
     return plan.to_json()
 
 
-def _checked(request: object) -> dict[str, Any]:
-    """Return the fields of a request. HttpError 400 for anything that is not a valid one."""
-    if not isinstance(request, dict):
-        raise HttpError(400, "the body must be a JSON object")
-    verb = request.get("verb")
-    if not isinstance(verb, str) or verb not in _FIELDS:
-        raise HttpError(400, f"verb: {_shortened(verb)} is none of {', '.join(_FIELDS)}")
-    unknown = [name for name in request if name not in _FIELDS[verb]]
-    if unknown:
-        raise HttpError(400, f"{_shortened(unknown[0])} is no field of {verb}")
-    for name in _required_names(request):
-        if not isinstance(request.get(name), str):
-            raise HttpError(400, f"{name}: {_shortened(request.get(name))} must be the name of a region")
-    if not isinstance(request.get("one_way", False), bool):
-        raise HttpError(400, f"one_way: {_shortened(request['one_way'])} must be true or false")
-    if verb == "latency":
-        _check_latency(request.get("latency_ms"))
-    return request
-
-
-def _required_names(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a request that must be names; `heal` without a link heals everything."""
-    if request["verb"] in REGION_VERBS:
-        return ("region",)
-    return () if request.keys() == {"verb"} and request["verb"] == "heal" else ("from", "to")
-
-
-def _check_latency(value: object) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= LATENCY_MS_MAX:  # type: ignore[operator]
-        raise HttpError(
-            400, f"latency_ms: {_shortened(value)} must be a number of milliseconds, 0 to {LATENCY_MS_MAX}"
-        )
-
-
-def _shortened(value: object) -> str:
-    return repr(value)[:100]
-
-
 async def _execute(run: Runtime, fields: Mapping[str, Any]) -> str:
     """Return what was done, as a sentence."""
-    verb = fields["verb"]
+    verb, regions = fields["verb"], run.topology.region_names
     if verb in REGION_VERBS:
         return await _change_region(run, verb, fields["region"])
-    if verb == "heal" and "from" not in fields and "to" not in fields:
+    if verb in ("skew", "disk"):
+        machine = machine_fault(regions, fields)
+        await begin_fault(run, machine)
+        return str(machine)
+    if verb == "heal" and "from" not in fields:
         await heal_everything(run)
         return "all links are up"
-    fault = _link_fault(run.topology.region_names, fields)
+    fault = fault_of_link(regions, fields)
     await begin_fault(run, fault)
-    ends = " and ".join(dict.fromkeys(fault.pairs[0]))
-    return f"{verb} between {ends}{f': {fault.value}' if fault.value else ''}"
+    (source, target), value = fault.pairs[0], f": {fault.value}" if fault.value else ""
+    if verb in FRAME_VERBS:
+        return f"{verb} from {source} to {target}{value}"
+    return f"{verb} between {source} and {target}{value}"
 
 
 async def _change_region(run: Runtime, verb: str, region: str) -> str:
@@ -110,12 +73,3 @@ async def _change_region(run: Runtime, verb: str, region: str) -> str:
     unchanged: list[str] = []
     await change_regions(run, verb, [region], on_unchanged=unchanged.append)
     return unchanged[0] if unchanged else f"{verb} {region}: done"
-
-
-def _link_fault(regions: Collection[str], fields: Mapping[str, Any]) -> LinkFault:
-    """Return the fault of one link. Raises Refused for names that are not in the run."""
-    source, target = (fields.get(name, "") for name in ("from", "to"))
-    for end in (source, target):
-        refuse_unknown("region", end, regions)
-    values = {name: fields[name] for name in ("latency_ms",) if name in fields}
-    return link_fault(fields["verb"], regions, source, target, one_way=fields.get("one_way", False), **values)

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 from emulator.dashboard.actions import perform, plan_failover
 from emulator.dashboard.event_log import newest_events
 from emulator.dashboard.observer import StatusObserver
-from emulator.dashboard.views import list_topics, show_explanation, show_topic
+from emulator.dashboard.views import list_frames, list_topics, show_explanation, show_topic
 from emulator.errors import ConfigurationError, GeoemuError, Refused
 from emulator.net.addresses import LOOPBACK
 from emulator.net.host_guard import HostGuard
@@ -63,6 +63,7 @@ class DashboardServer:
             ("GET", "/api/topic"): self._get_topic,
             ("GET", "/api/explain"): self._get_explanation,
             ("GET", "/api/events"): self._get_events,
+            ("GET", "/api/frames"): self._get_frames,
             ("POST", "/api/failover-plan"): self._post_plan,
             ("POST", "/api/actions"): self._post_action,
         }
@@ -148,6 +149,9 @@ class DashboardServer:
 
     async def _get_events(self, query: Query, body: bytes) -> Any:
         return newest_events(self._run.run_dir, self._observer.changes)
+
+    async def _get_frames(self, query: Query, body: bytes) -> Any:
+        return list_frames()
 
     async def _post_plan(self, query: Query, body: bytes) -> Any:
         return await plan_failover(self._run, _parse_body(body))

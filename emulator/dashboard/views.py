@@ -11,12 +11,19 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from emulator.errors import ConfigurationError
+from emulator.model.frame_faults import BETWEEN_REGIONS, COMMANDS
 from emulator.runtimes.admin_client import NoHttpResponse, call_url
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.runtimes.explain_queries import explain_in_regions, explanations_to_json
 
 NAMES_MAX: Final = 500
 """Maximum number of names that a response lists."""
+
+
+def list_frames() -> dict[str, list[str]]:
+    """Return the names of the commands and markers that pass links between regions, and links of clients: those that a
+    fault of single frames can name."""
+    return {"between_regions": sorted(BETWEEN_REGIONS), "clients": sorted(COMMANDS)}
 
 
 async def list_topics(run: Runtime, contains: str) -> dict[str, Any]:

@@ -246,6 +246,27 @@ class DiskCondition:
 
 HEALTHY: Final = DiskCondition()
 
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """What a region's wall clock was set to by a fault."""
+
+    ahead_ms: int = 0
+    """Offset to the true time; negative: behind."""
+    drift_ppm: float = 0.0
+    """Microseconds that the clock gains per second since then."""
+
+    def __str__(self) -> str:
+        how = (
+            f"{abs(self.ahead_ms)} ms {'behind' if self.ahead_ms < 0 else 'ahead'}"
+            if self.ahead_ms
+            else "right"
+        )
+        return f"{how}, and drifts by {self.drift_ppm:+g} ppm" if self.drift_ppm else how
+
+
+RIGHT_CLOCK: Final = ClockOffset()
+
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 """Domains of topics."""
 _NAME = re.compile(r"[-=:.\w]+")

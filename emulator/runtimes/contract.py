@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from emulator.config.topology import Topology
-from emulator.model.values import HEALTHY, DiskCondition
+from emulator.model.values import HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
 from emulator.run.directory import LinkStatus
 
 Link = tuple[str, str]
@@ -54,6 +54,8 @@ class RegionStatus:
     """What the region waits for until it is ready, as a sentence; empty if nothing."""
     disk: DiskCondition = HEALTHY
     """State of the region's disk."""
+    clock: ClockOffset = RIGHT_CLOCK
+    """Offset of the region's wall clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from emulator.config.region import LinkShape
 from emulator.errors import Refused
 from emulator.model.frame_faults import FrameAction
 from emulator.model.suggestions import nearest
-from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
+from emulator.model.values import CLIENTS, HEALTHY, ClockOffset, DiskCondition
 from emulator.run.history_events import skew_detail
 from emulator.runtimes.contract import BREAKS, Link, Runtime
 from emulator.runtimes.frame_faults import check_links_of, frame_changes
@@ -99,6 +99,9 @@ class ClockFault:
     def facts(self) -> Iterable[FaultFact]:
         return [FaultFact("skew", self.region, detail=skew_detail(self.ahead_ms, self.drift_ppm))]
 
+    def __str__(self) -> str:
+        return f"the clock of {self.region} is {ClockOffset(self.ahead_ms, self.drift_ppm)}"
+
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
@@ -117,6 +120,9 @@ class DiskFault:
 
     def facts(self) -> Iterable[FaultFact]:
         return [FaultFact("disk", self.region, detail=str(self.condition))]
+
+    def __str__(self) -> str:
+        return f"the disk of {self.region} is {self.condition}"
 
 
 @dataclass(frozen=True, slots=True)

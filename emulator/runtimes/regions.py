@@ -20,7 +20,7 @@ from urllib.parse import quote
 from emulator.config.region import LinkShape
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.values import CLIENTS
+from emulator.model.values import CLIENTS, ClockOffset
 from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of, refuse_unknown
 from emulator.run.links import change_links, refuse_unknown_link
 from emulator.run.processes import ProcessState
@@ -276,6 +276,7 @@ class RecordedRuntime(LinkedRegions):
                 pid,
                 waiting_for,
                 region.disk,
+                ClockOffset(region.clock_ahead_ms, region.clock_drift_ppm),
             )
             for name, region in record.regions.items()
             for state, pid, waiting_for in [states[name]]

@@ -36,6 +36,7 @@ def _as_json(status: RunStatus) -> dict[str, Any]:
                 "pid": region.pid,
                 "waiting_for": region.waiting_for,
                 "disk": dataclasses.asdict(region.disk),
+                "clock": dataclasses.asdict(region.clock),
             }
             for region in status.regions
         ],

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from emulator.client import Client, InitialPosition
 from emulator.config.topology import Topology
 from emulator.dashboard.server import TOKEN_HEADER, DashboardServer
 from emulator.errors import RuntimeFailure
-from emulator.model.values import CLIENTS, HEALTHY
+from emulator.model.values import CLIENTS, HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
 from emulator.run.directory import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from tests.broker.admin.served import DEADLINE_SECONDS, Reply, Served, reply_in
@@ -53,6 +53,8 @@ class StatesOnly:
         self.states: dict[str, RegionState] = dict.fromkeys(self.topology.region_names, "running")
         self.admin_urls: dict[str, str] = {}
         self.links = links_of(self.topology)
+        self.disks: dict[str, DiskCondition] = {}
+        self.clocks: dict[str, ClockOffset] = {}
         self.ended = False
         self.is_silent = False
         """No status is returned while it is set."""
@@ -72,7 +74,8 @@ class StatesOnly:
                 f"pulsar://{region.name}:1",
                 self.admin_urls.get(region.name, ""),
                 None,
-                disk=HEALTHY,
+                disk=self.disks.get(region.name, HEALTHY),
+                clock=self.clocks.get(region.name, RIGHT_CLOCK),
             )
             for region in self.topology.regions
         )
@@ -80,7 +83,7 @@ class StatesOnly:
         links = tuple(
             LinkStatus(*link, shape, declared[link])
             for link, shape in self.links.items()
-            if CLIENTS not in link
+            if CLIENTS not in link or shape != declared[link]
         )
         return RunStatus(self.run_dir, "process", regions, links, self.ended)
 
@@ -110,7 +113,13 @@ class StatesOnly:
 
     async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
         for link in links:
-            self.links[link] = replace(self.links[link], **changes)
+            self.links[link] = self.links[link].changed(changes)
+
+    async def skew(self, region: str, ahead_ms: int, drift_ppm: float = 0.0) -> None:
+        self.clocks[region] = ClockOffset(ahead_ms, drift_ppm)
+
+    async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
+        self.disks[region] = DiskCondition.of(state, delay_ms)
 
     async def heal(self, links: Sequence[Link] | None = None) -> None:
         declared = links_of(self.topology)

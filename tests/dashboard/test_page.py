@@ -128,6 +128,73 @@ def test_a_link_is_cut_slowed_and_healed_by_keyboard_only(
     page.get_by_role("button", name="Link us-east to us-west, up, 1 ms").wait_for()
 
 
+def fill(page: Any, name: str, value: str) -> None:
+    """Type a value into the input with this name, by keyboard."""
+    page.get_by_label(name, exact=True).focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.type(value)
+
+
+def press(page: Any, group: str, button: str) -> None:
+    page.get_by_role("group", name=group, exact=True).get_by_role("button", name=button, exact=True).press(
+        "Enter"
+    )
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+def test_the_faults_of_a_region_are_injected_by_keyboard(
+    open_page: OpenPage, dashboard: ServedDashboard, width: int, scheme: str
+) -> None:
+    page = open_page(width, scheme)
+    region(page, "us-east").press("Enter")
+    fill(page, "Offset of the clock in milliseconds", "-1500")
+    press(page, "clock", "Skew")
+    page.locator("#panel dd", has_text="1,500 ms behind").wait_for()
+    press(page, "clock", "Correct")
+    page.get_by_text("the clock of us-east is right").wait_for()
+    fill(page, "Delay of each write in milliseconds", "300")
+    press(page, "disk", "Break")
+    page.locator("#panel dd", has_text="slow, 300 ms").wait_for()
+    page.get_by_label("State of the disk").select_option("full")
+    assert page.get_by_label("Delay of each write in milliseconds").is_disabled()
+    press(page, "disk", "Break")
+    page.locator("#panel dd", has_text="full").wait_for()
+    press(page, "disk", "Repair")
+    page.get_by_text("the disk of us-east is healthy").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(OUTSIDE_OF_CARDS) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
+def test_bandwidth_frames_and_links_of_clients_are_changed_by_keyboard(
+    open_page: OpenPage, dashboard: ServedDashboard, width: int, scheme: str
+) -> None:
+    page = open_page(width, scheme)
+    link(page, "us-east", "us-west").press("Enter")
+    fill(page, "Bandwidth in kilobytes per second", "64")
+    press(page, "bandwidth", "Limit")
+    page.locator("#panel dd", has_text="64,000 bytes/s").wait_for()
+    fill(page, "First affected frame", "2")
+    press(page, "frames", "Arm")
+    page.locator("#panel dd", has_text="drop 1 snapshot_response, from number 2 on").wait_for()
+    page.get_by_label("Fault of frames").select_option("delay")
+    fill(page, "Delay in milliseconds", "70")
+    press(page, "frames", "Arm")
+    page.locator("#panel dd", has_text="delay 1 snapshot_response by 70 ms, from number 2 on").wait_for()
+    assert page.evaluate(OUTSIDE_OF_CARDS) == []
+    region(page, "us-east").press("Enter")
+    press(page, "clients", "Link from clients")
+    assert page.get_by_label("Region", exact=True).input_value() == "clients"
+    page.get_by_label("only in this direction").press("Space")
+    press(page, "link", "Cut")
+    page.locator("#panel dd", has_text="cut").wait_for()
+    assert dashboard.run.links["clients", "us-east"].state == "cut"
+    assert dashboard.run.links["us-east", "clients"].state == "up"
+    region(page, "us-east").press("Enter")
+    page.locator("#panel dd", has_text="clients → us-east cut").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 @pytest.mark.parametrize(("count", "width"), [(2, 400), (5, 400), (12, 400), (12, 1600)])
 def test_boxes_of_many_regions_do_not_overlap(browser: Any, tmp_path: Path, count: int, width: int) -> None:
     with served_dashboard(StatesOnly(tmp_path, many_regions(tmp_path, count))) as dashboard:

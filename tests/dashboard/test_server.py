@@ -18,6 +18,7 @@ from emulator.run.history_schema import FRAME
 from tests.dashboard.served_dashboard import ServedDashboard, StatesOnly, served_dashboard
 
 KILL = {"verb": "kill", "region": "us-east"}
+LINK = {"from": "us-east", "to": "eu-central"}
 
 
 @pytest.fixture
@@ -135,6 +136,32 @@ def test_a_large_body_is_refused_and_the_server_stays_up(dashboard: ServedDashbo
             ({"verb": "latency", "from": "us-east", "to": "us-west", "latency_ms": value}, "latency_ms: ")
             for value in (None, "1", True, -1, 1e300, float("nan"), float("inf"))
         ),
+        *(
+            ({"verb": "bandwidth", **LINK, "bytes_per_second": value}, "bytes_per_second: ")
+            for value in ("1", 0, -1, 1.5, 10**30, True, [])
+        ),
+        *(
+            ({"verb": "skew", "region": "us-east", "ahead_ms": value}, "ahead_ms: ")
+            for value in (None, "250ms", 0.5, 10**15, float("nan"))
+        ),
+        ({"verb": "skew", "region": ["us-east"], "ahead_ms": 1}, "region: ['us-east'] must be the name"),
+        ({"verb": "skew", "region": "us-east", "ahead_ms": 1, "drift_ppm": "1"}, "drift_ppm: '1' must be"),
+        (
+            {"verb": "skew", "region": "us-east", "ahead_ms": 1, "drift_ppm": 500_000},
+            "drift_ppm: 500000 must be",
+        ),
+        ({"verb": "disk", "region": "us-east"}, "state: None must be a text"),
+        ({"verb": "disk", "region": "us-east", "state": {}}, "state: {} must be a text"),
+        ({"verb": "disk", "region": "us-east", "state": "slow", "delay_ms": -1}, "delay_ms: -1 must be"),
+        ({"verb": "drop", **LINK}, "what: None must be a text"),
+        ({"verb": "drop", **LINK, "what": ["send"]}, "what: ['send'] must be a text"),
+        ({"verb": "drop", **LINK, "what": "send", "nth": 0}, "nth: 0 must be a whole number of frames"),
+        ({"verb": "drop", **LINK, "what": "send", "count": "all"}, "count: 'all' must be"),
+        ({"verb": "drop", **LINK, "what": "send", "by_ms": 5}, "'by_ms' is no field of drop"),
+        ({"verb": "drop", **LINK, "what": "send", "one_way": True}, "'one_way' is no field of drop"),
+        ({"verb": "delay", **LINK, "what": "send"}, "by_ms: None must be a number"),
+        ({"verb": "delay", **LINK, "what": "send", "by_ms": float("nan")}, "by_ms: nan must be"),
+        ({"verb": "power_loss", "region": "us-east"}, "verb: 'power_loss' is none of"),
     ],
 )
 def test_a_nonsensical_change_is_refused_with_its_reason(
@@ -152,7 +179,15 @@ def test_a_nonsensical_change_is_refused_with_its_reason(
         ({"verb": "kill", "region": "us-esat"}, "did you mean us-east?"),
         ({"verb": "cut", "from": "us-east", "to": "*"}, "no region '*' in this run"),
         ({"verb": "cut", "from": "us-east", "to": "us-east"}, "name two different regions"),
-        ({"verb": "cut", "from": "us-east", "to": "clients"}, "no region 'clients' in this run"),
+        ({"verb": "cut", "from": "clients", "to": "clients"}, "name two different regions"),
+        ({"verb": "skew", "region": "clients", "ahead_ms": 1}, "no region 'clients' in this run"),
+        ({"verb": "disk", "region": "us-east", "state": "broken"}, "state: 'broken' is none of healthy"),
+        ({"verb": "disk", "region": "us-east", "state": "full", "delay_ms": 5}, "requires the state slow"),
+        ({"verb": "disk", "region": "us-east", "state": "slow", "delay_ms": 0}, "more than 0"),
+        ({"verb": "drop", **LINK, "what": "snapshot_respnse"}, "do you mean snapshot_response?"),
+        ({"verb": "drop", **LINK, "what": "ack"}, "ack is a command of clients"),
+        ({"verb": "drop", "from": "clients", "to": "us-east", "what": "snapshot_response"}, "is a marker"),
+        ({"verb": "delay", **LINK, "what": "send", "by_ms": 0}, "a delay needs a time"),
     ],
 )
 def test_names_that_are_not_in_the_run_are_refused(
@@ -187,6 +222,57 @@ def test_changes_are_recorded_as_those_of_the_command_line(dashboard: ServedDash
     ]
     events = list(read_events(dashboard.run.run_dir / "history" / "operator.jsonl"))
     assert [event.op for event in events] == [fact["op"] for fact in recorded(dashboard)]
+
+
+def test_faults_of_clocks_disks_frames_bandwidth_and_clients_are_those_of_the_command_line(
+    dashboard: ServedDashboard,
+) -> None:
+    clients = {"from": "clients", "to": "us-east"}
+    done = []
+    for request in (
+        {"verb": "skew", "region": "us-east", "ahead_ms": -250},
+        {"verb": "disk", "region": "us-east", "state": "slow", "delay_ms": 300},
+        {"verb": "disk", "region": "us-west", "state": "full"},
+        {"verb": "bandwidth", **LINK, "bytes_per_second": 100_000},
+        {"verb": "drop", **LINK, "what": "snapshot_response", "nth": 2},
+        {"verb": "delay", **clients, "what": "ack", "by_ms": 2000, "count": 3},
+        {"verb": "cut", **clients, "one_way": True},
+    ):
+        reply = dashboard.change(request)
+        assert reply.status == 200, reply
+        done.append(reply.json()["done"])
+    assert done == [
+        "the clock of us-east is 250 ms behind",
+        "the disk of us-east is slow, 300 ms",
+        "the disk of us-west is full",
+        "bandwidth between us-east and eu-central: 100000 bytes/s",
+        "drop from us-east to eu-central: 1 snapshot_response, from number 2 on",
+        "delay from clients to us-east: 3 ack by 2000 ms",
+        "cut between clients and us-east",
+    ]
+    pair, of_clients = ({"region": "us-east", "other_region": other} for other in ("eu-central", "clients"))
+    assert recorded(dashboard) == [
+        {"op": "skew", "region": "us-east", "detail": "clock -250 ms"},
+        {"op": "disk", "region": "us-east", "detail": "slow, 300 ms"},
+        {"op": "disk", "region": "us-west", "detail": "full"},
+        {"op": "bandwidth", **pair, "detail": "100000 bytes/s both ways"},
+        {"op": "drop", **pair, "detail": "1 snapshot_response, from number 2 on one way"},
+        {"op": "delay", **of_clients, "detail": "3 ack by 2000 ms one way back"},
+        {"op": "cut", **of_clients, "detail": "one way back"},
+    ]
+    status = dashboard.get("/api/state")["status"]
+    assert status["regions"][0]["clock"] == {"ahead_ms": -250, "drift_ppm": 0.0}
+    (faulty,) = [link for link in status["links"] if link["from"] == "clients"]
+    assert (faulty["to"], faulty["state"], faulty["frame_faults"][0]["what"]) == ("us-east", "cut", "ack")
+
+
+def test_the_names_of_frames_are_those_that_a_fault_accepts(dashboard: ServedDashboard) -> None:
+    names = dashboard.get("/api/frames")
+    ends = {"between_regions": LINK, "clients": {"from": "clients", "to": "us-east"}}
+    assert names.keys() == ends.keys()
+    for kind, link in ends.items():
+        for name in (names[kind][0], names[kind][-1]):
+            assert dashboard.change({"verb": "drop", **link, "what": name}).status == 200
 
 
 def test_a_change_without_effect_is_reported_and_not_recorded(dashboard: ServedDashboard) -> None:

@@ -15,7 +15,7 @@ const byId = (id) => document.getElementById(id);
 let state = null, selected = null, pending = 0;
 
 const map = new RegionMap(byId("map"), select);
-const panel = new Panel(byId("panel"), act);
+const panel = new Panel(byId("panel"), act, select);
 const picker = new Picker(byId("pick-from"), byId("pick-to"), select);
 const topics = new Topics();
 
@@ -94,6 +94,7 @@ async function readEvents() {
 
 byId("heal-all").addEventListener("click", () => act({ verb: "heal" }));
 new ResizeObserver(show).observe(byId("map"));
+readQuietly(async () => { panel.frames = await read("/api/frames"); });
 repeat(readState, STATE_PAUSE_MS);
 repeat(() => readQuietly(() => topics.readTopics()), TOPICS_PAUSE_MS);
 repeat(() => topics.showAgain(), VIEW_PAUSE_MS);

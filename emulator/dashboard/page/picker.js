@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 
-const NONE = "—";
+const NONE = "—", CLIENTS = "clients";
 
 export class Picker {
   constructor(from, to, select) {
@@ -13,14 +13,14 @@ export class Picker {
 
   picked(select) {
     const from = this.from.value, to = this.to.value;
-    if (from === NONE) return;
+    if (from === NONE || (from === CLIENTS && [NONE, CLIENTS].includes(to))) return;
     select(to === NONE || to === from ? { region: from } : { from, to });
   }
 
   setRegions(names) {
-    if (this.from.options.length === names.length + 1) return;
+    if (this.from.options.length === names.length + 2) return;
     for (const one of [this.from, this.to]) {
-      one.replaceChildren(...[NONE, ...names].map((name) => element("option", { value: name }, name)));
+      one.replaceChildren(...[NONE, ...names, CLIENTS].map((name) => element("option", { value: name }, name)));
     }
   }
 

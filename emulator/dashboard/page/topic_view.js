@@ -67,7 +67,8 @@ export function eventTable(events, timeOf) {
 }
 
 function wordsOf(event) {
-  const place = [event.region, event.other_region].filter(Boolean).join(" ↔ ");
+  const detail = event.detail ?? "", arrow = detail.endsWith("one way back") ? " ← " : detail.endsWith("one way") ? " → " : " ↔ ";
+  const place = [event.region, event.other_region].filter(Boolean).join(arrow);
   const subject = [event.topic && short(event.topic), event.subscription].filter(Boolean).join(" ");
   return [event.op.replaceAll("_", " "), place, subject, event.detail, event.error].filter(Boolean).join(" · ");
 }

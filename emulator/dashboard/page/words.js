@@ -4,7 +4,23 @@ export const GONE = ["killed", "lost", "stopped"];
 
 export function regionTone(region) {
   if (GONE.includes(region.state)) return "bad";
-  return region.state === "running" && region.disk.state === "healthy" ? "good" : "warn";
+  return region.state === "running" && !diskWords(region.disk) && !clockWords(region.clock) ? "good" : "warn";
+}
+
+// Empty for a healthy disk.
+export function diskWords(disk) {
+  return disk.state === "healthy" ? "" : disk.state === "slow" ? `slow, ${disk.delay_ms} ms` : disk.state;
+}
+
+// Empty for a clock that is right.
+export function clockWords(clock) {
+  const offset = clock.ahead_ms ? `${Math.abs(clock.ahead_ms).toLocaleString("en")} ms ${clock.ahead_ms < 0 ? "behind" : "ahead"}` : "";
+  return [offset, clock.drift_ppm ? `drifts by ${clock.drift_ppm} ppm` : ""].filter(Boolean).join(", ");
+}
+
+export function frameWords(fault) {
+  const by = fault.by_ms ? ` by ${fault.by_ms} ms` : "", start = fault.nth > 1 ? `, from number ${fault.nth} on` : "";
+  return `${fault.action} ${fault.count} ${fault.what}${by}${start}`;
 }
 
 export function isDisturbed(link) {

@@ -15,7 +15,7 @@ from typing import Any
 from emulator.config.region import LinkShape
 from emulator.config.shapes import with_routes
 from emulator.errors import Refused, RuntimeFailure, StorageError
-from emulator.model.values import CLIENTS, DiskCondition, checked_drift_ppm
+from emulator.model.values import CLIENTS, ClockOffset, DiskCondition, checked_drift_ppm
 from emulator.run.directory import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from emulator.simulation.host import HostDied, HostState
@@ -270,8 +270,9 @@ class SimulatedRuntime:
             state, host = self._states.of(name), self._world.regions[name].host
             pid = None if state in ("stopped", "killed", "lost") else host.process_id
             urls = f"pulsar://{name}:{SERVICE_PORT}", f"http://{name}:{ADMIN_PORT}"
+            clock = ClockOffset(round(host.wall_clock_ms.offset_ms), host.wall_clock_ms.drift_ppm)
             disk = self._world.regions[name].disk
-            regions.append(RegionStatus(name, cluster, state, *urls, pid, disk=disk))
+            regions.append(RegionStatus(name, cluster, state, *urls, pid, disk=disk, clock=clock))
         return RunStatus(
             run_dir=self.run_dir,
             runtime="simulated",
