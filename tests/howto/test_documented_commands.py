@@ -81,9 +81,11 @@ def test_every_block_names_its_language_and_those_that_are_typed_are_shells() ->
 
 
 def inline_commands() -> Iterator[tuple[str, str]]:
-    """Yield (page, command) of each command of ours within the text of a page, such as `geoemu cut A B --one-way`."""
+    """Yield (page, command) of each command of ours within the text of a page, such as `geoemu cut A B --one-way`. A
+    decision record also names alternatives that were rejected."""
     for page in documented_pages():
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        text = re.sub(r"^\*\*Rejected alternatives\.\*\*.*$", "", text, flags=re.MULTILINE)
         for span in re.findall(r"`(geoemu [^`]+)`", text):
             yield str(page.relative_to(ROOT)), span
 
