@@ -1,7 +1,8 @@
 """INV-58, INV-59: a transaction is atomic, and invisible until committed.
 
 A transaction is committed in a topic when the topic's log has its commit marker. The checks compare the markers with
-the responses of clients, with the region's other topics, with deliveries, and with the logs of other regions.
+the responses of clients, with the region's other topics, with deliveries, and with the logs of other regions. The
+responses are also compared with the journals of coordinators.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from functools import partial
 from spark_jobs.checks.check import CHECKED, Check, Circumstances, Count, conclude_violations, total
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence.transaction_journals import BEGAN, DECIDED
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.messages import ORIGIN, entry_text, position_text
-from spark_jobs.frames.transactions import ABORTED, COMMITTED, OPEN, PLAIN
+from spark_jobs.frames.transactions import ABORTED, COMMITTED, OPEN, PLAIN, returned_ends
 from spark_jobs.verdict import CheckResult
 from spark_jobs.wording import count
 
@@ -44,7 +46,32 @@ def find_torn(evidence: Evidence) -> DataFrame | None:
         )
     )
     wrong = own.withColumn("kind", kind).where(F.col("kind").isNotNull())
-    return all_of([finding(wrong, F.col("kind"), at_ms="acked_ms"), _two_fates(evidence.stored)])
+    return all_of(
+        [
+            finding(wrong, F.col("kind"), at_ms="acked_ms"),
+            _two_fates(evidence.stored),
+            _decided_otherwise(evidence),
+        ]
+    )
+
+
+def _decided_otherwise(evidence: Evidence) -> DataFrame:
+    """Find transactions whose end was confirmed to a client, and that their coordinator's journal decides otherwise, or
+    begins under a key and does not decide: a decision is durable before its response."""
+    by = ["region", "transaction"]
+    entries = evidence.keys.entries
+    is_commit = F.col("status").isin("COMMITTING", "COMMITTED")
+    known = (
+        entries.where(F.col("what").isin(BEGAN, DECIDED))
+        .groupBy(*by)
+        .agg(
+            F.count_if((F.col("what") == DECIDED) & is_commit).alias("commits"),
+            F.count_if((F.col("what") == DECIDED) & ~is_commit).alias("aborts"),
+        )
+    )
+    agreeing = F.when(F.col("returned_end") == COMMITTED, F.col("commits")).otherwise(F.col("aborts"))
+    wrong = returned_ends(evidence.events).join(known.hint("broadcast"), by).where(agreeing == 0)
+    return finding(wrong, "decided otherwise")
 
 
 def _two_fates(stored: DataFrame) -> DataFrame:
@@ -113,6 +140,10 @@ _TORN = {
     ),
     "outside its transaction": ("message", "stored outside of the transaction in which it was published"),
     "partly committed": ("transaction", "committed in one topic and aborted in another"),
+    "decided otherwise": (
+        "transaction",
+        "confirmed to a client with an end that the journal of its coordinator does not have",
+    ),
 }
 _VISIBLE = {
     "delivered although not committed": (

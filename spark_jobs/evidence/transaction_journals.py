@@ -19,8 +19,8 @@ NUMBER_MAX = 2**63 - 1
 """Highest epoch that the tables can hold."""
 
 JournalRow = tuple[Any, ...]
-"""Region, coordinator, generation, number, what, transaction, role, transaction key, epoch, process; None where a field
-does not apply."""
+"""Region, coordinator, generation, number, what, transaction, role, transaction key, epoch, process, status; None where
+a field does not apply."""
 CoordinatorEntry = tuple[str, str, int, bytes]
 """An entry of a journal: region, name of the journal, entry id and content."""
 
@@ -45,8 +45,8 @@ def _validate(row: JournalRow | None) -> None:
     """Raise ValueError for a value that the tables cannot hold."""
     if row is None:
         return
-    *texts, epoch, process = row
-    if any(not isinstance(one, str | None) for one in (*texts, process)):
+    *texts, epoch, process, status = row
+    if any(not isinstance(one, str | None) for one in (*texts, process, status)):
         raise ValueError(f"{row!r} has a value that is no text")
     if epoch is not None and (type(epoch) is not int or not -1 <= epoch <= NUMBER_MAX):
         raise ValueError(f"{epoch!r} is no epoch")
@@ -55,15 +55,15 @@ def _validate(row: JournalRow | None) -> None:
 def _parsed(coordinator: int, what: str, rest: list[Any]) -> JournalRow | None:
     match what, rest:
         case "began", [least, _, _, [role, key, epoch]]:
-            return (BEGAN, f"{coordinator},{least}", role, key, epoch, None)
-        case "decided", [least, *_]:
-            return (DECIDED, f"{coordinator},{least}", None, None, None, None)
+            return (BEGAN, f"{coordinator},{least}", role, key, epoch, None, None)
+        case "decided", [least, status, *_]:
+            return (DECIDED, f"{coordinator},{least}", None, None, None, None, status)
         case "granted", [role, key, epoch, process, _, *_]:
-            return (GRANTED, None, role, key, epoch, process)
+            return (GRANTED, None, role, key, epoch, process, None)
         case "deleted", [role, key, epoch]:
-            return (DELETED, None, role, key, epoch, None)
+            return (DELETED, None, role, key, epoch, None, None)
         case "floor", [epoch, *_]:
-            return (FLOOR, None, None, None, epoch, None)
+            return (FLOOR, None, None, None, epoch, None, None)
         case (("began" | "begun" | "partitions" | "subscriptions" | "ended" | "checkpoint"), _):
             return None
     raise ValueError(f"{what!r} with {len(rest)} values")

@@ -19,11 +19,11 @@ from spark_jobs.sources.run_folder import RegionLog, RunFolder
 
 JOURNAL_SCHEMA = schema(
     "damage string, region string, coordinator bigint, generation bigint, number bigint, what string,"
-    " transaction string, role string, transaction_key string, epoch bigint, process string"
+    " transaction string, role string, transaction_key string, epoch bigint, process string, status string"
 )
 """An entry of a coordinator's journal. `number`: its entry id; a coordinator has two journals, of transactions and of
-keys. `role`: role of the client that has the key, empty if clients have no roles. `damage` is null except in rows for
-unreadable journals, which set only `region` besides."""
+keys. `role`: role of the client that has the key, empty if clients have no roles. `status`: of a decision. `damage` is
+null except in rows for unreadable journals, which set only `region` besides."""
 
 
 class CoordinatorJournals(RegionSource):
