@@ -23,6 +23,7 @@ from spark_jobs.checks import (
     processed,
     replicated,
     snapshots_safe,
+    times_agree,
     transactions,
 )
 from spark_jobs.checks.check import COUNTED_BY, Check, Count, Counted
@@ -55,6 +56,7 @@ CHECKS: Sequence[Check] = (
     keys.FENCED,
     keys.EPOCHS,
     processed.CHECK,
+    times_agree.CHECK,
     measured.OUTCOMES,
     measured.REDELIVERED,
     measured.FAILOVER_GAP,

@@ -1,6 +1,7 @@
 """Find history lines without a line that they require: a response to a publish without the request, a publish in a
-session that no client opened, a delivery or acknowledgement of a subscription without a subscribe. Each is reported as
-damage, because a line is lost or forged; the checks evaluate all lines nevertheless.
+session that no client opened, a session in the files of two programs, a delivery or acknowledgement of a subscription
+without a subscribe. Each is reported as damage, because a line is lost or forged; the checks evaluate all lines
+nevertheless.
 
 So is a response of a region that was down by then, until the end: the record of its outage is forged, or that of its
 restart is missing.
@@ -45,6 +46,7 @@ def find_inconsistencies(events: DataFrame, down: Mapping[str, float]) -> list[E
     return [
         *_find_unrequested(events),
         *_find_unopened(used),
+        *_find_shared_sessions(used),
         *_find_unsubscribed(used),
         *_find_responses_of_down(events, down),
     ]
@@ -72,7 +74,7 @@ def _find_unrequested(events: DataFrame) -> list[EvidenceDamage]:
 def _used(events: DataFrame) -> list[Mapping[str, Any]]:
     """Return the distinct sessions and subscriptions of each operation; there are about as many as programs."""
     of_interest = F.col("op").isin("connect", "publish", "subscribe", "receive", "acknowledge")
-    columns = ("op", "outcome", "region", "topic", "producer", "session", "subscription")
+    columns = ("op", "outcome", "region", "topic", "producer", "session", "subscription", "history_file")
     return [row.asDict() for row in events.where(of_interest).select(*columns).distinct().collect()]
 
 
@@ -86,6 +88,20 @@ def _find_unopened(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
         if session not in opened
     ]
     return _damages(sentences, len(sentences), "sessions that were never opened")
+
+
+def _find_shared_sessions(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:
+    """Find sessions of producers in the files of two programs: one is a copy, under which a publish counts twice."""
+    files: dict[str, set[str]] = {}
+    for row in used:
+        if row["op"] == "publish":
+            files.setdefault(row["session"], set()).add(row["history_file"])
+    sentences = [
+        f"session {session} published in the histories of {' and '.join(sorted(names))}"
+        for session, names in sorted(files.items())
+        if len(names) > 1
+    ]
+    return _damages(sentences, len(sentences), "sessions in several histories")
 
 
 def _find_unsubscribed(used: Iterable[Mapping[str, Any]]) -> list[EvidenceDamage]:

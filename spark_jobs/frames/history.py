@@ -20,7 +20,7 @@ import pyarrow as pa
 from emulator.run.history import run_name
 from spark_jobs.engines.frames import DataFrame, F, read
 from spark_jobs.sources.export_folder import ExportedRows
-from spark_jobs.sources.history_files import ROW_SCHEMA, Slice, inspect_file, read_rows
+from spark_jobs.sources.history_files import ROW_SCHEMA, Slice, copied_files, inspect_file, read_rows
 from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
 
 
@@ -39,7 +39,7 @@ def history_lines(folder: RunFolder) -> tuple[HistoryLines, list[EvidenceDamage]
     files = [inspect_file(file, run, present) for file in folder.history]
     slices = tuple(part for file in files for part in file.slices)
     lines = HistoryLines(slices, folder.regions, tuple(folder.namespaces))
-    return lines, [damage for file in files for damage in file.damages]
+    return lines, [*(damage for file in files for damage in file.damages), *copied_files(files)]
 
 
 def events_of(lines: DataFrame) -> DataFrame:

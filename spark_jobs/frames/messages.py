@@ -127,7 +127,7 @@ def publishes(events: DataFrame) -> DataFrame:
         .withColumn("origin_region", F.col("region"))
         .groupBy(*ORIGIN)
         .agg(
-            F.min("at_ms").alias("asked_ms"),
+            F.coalesce(F.min(F.when(is_asked, F.col("at_ms"))), F.min("at_ms")).alias("asked_ms"),
             F.min(F.when(is_ok, F.col("at_ms"))).alias("acked_ms"),
             F.array_sort(
                 F.collect_set(

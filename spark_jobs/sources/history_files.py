@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,9 @@ class HistoryFile:
 
     slices: tuple[Slice, ...]
     damages: tuple[EvidenceDamage, ...]
+    name: str
+    digest: str | None
+    """Digest in its last line; None: the file is not closed."""
 
 
 def inspect_file(path: Path, run: str, present: Collection[str]) -> HistoryFile:
@@ -93,7 +96,30 @@ def inspect_file(path: Path, run: str, present: Collection[str]) -> HistoryFile:
     data = path.read_bytes()
     problems, torn = _frame_problems(data, run, present)
     damages = tuple(EvidenceDamage(f"history/{path.name}{problem}") for problem in problems)
-    return HistoryFile(tuple(_slices(path, data, frozenset(torn))), damages)
+    return HistoryFile(
+        tuple(_slices(path, data, frozenset(torn))), damages, path.name, _recorded_digest(data)
+    )
+
+
+def copied_files(files: Iterable[HistoryFile]) -> list[EvidenceDamage]:
+    """Return a damage for each file with the lines of another one: what its program did would count twice."""
+    first: dict[str, str] = {}
+    damages = []
+    for file in files:
+        if file.digest is not None and first.setdefault(file.digest, file.name) != file.name:
+            sentence = f"history/{file.name} has the same lines as history/{first[file.digest]}"
+            damages.append(EvidenceDamage(sentence))
+    return damages
+
+
+def _recorded_digest(data: bytes) -> str | None:
+    """Return the digest in the last line of a file."""
+    try:
+        fields = parse_json(_line_around(data, len(data) - 1)[1])
+    except ValueError:
+        return None
+    digest = fields.get("digest") if isinstance(fields, dict) else None
+    return digest if isinstance(digest, str) else None
 
 
 def _frame_problems(data: bytes, run: str, present: Collection[str]) -> tuple[list[str], list[int]]:

@@ -155,7 +155,13 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     declared = topology.clusters
     folders, problems = _region_folders(path / "regions")
     damages += problems
-    regions = [*declared, *(name for name in folders if name not in declared)]
+    undeclared = [name for name in folders if name not in declared]
+    regions = [*declared, *undeclared]
+    if declared:  # else topology.json is unreadable
+        damages += [
+            EvidenceDamage(f"topology.json has no region {name}, but the folder regions/{name} exists", name)
+            for name in undeclared
+        ]
     logs = []
     for region in regions:
         if region not in folders:

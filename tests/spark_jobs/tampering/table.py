@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .cursors import CONVERGENCE, CURSORS, GRANTS, PLANS
+from .exports import EXPORTS
 from .folders import FOLDERS
+from .forgeries import FORGERIES
 from .histories import FAULTS, HISTORIES
 from .kinds import Tampering
 from .logs import LOGS
@@ -28,6 +30,8 @@ GROUPS: Mapping[str, Sequence[Tampering]] = {
     "Metadata": METADATA,
     "Policies": POLICIES,
     "Manifest and other files": FOLDERS,
+    "Forgeries that leave each file consistent": FORGERIES,
+    "Exports": EXPORTS,
 }
 TAMPERINGS: Sequence[Tampering] = tuple(one for group in GROUPS.values() for one in group)
 
