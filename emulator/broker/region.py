@@ -127,7 +127,9 @@ class Region:
         await self.metadata.open()
         self.removed_regions.start()
         self._configure_metadata_sync()
-        await self.policies.start(self.config.tenants, self.config.namespaces)
+        authorization = self.config.security.authorization
+        tenant_admins = {} if authorization is None else authorization.tenant_admins
+        await self.policies.start(self.config.tenants, self.config.namespaces, tenant_admins)
         self.schemas.start()
         self.metadata.watch(NamespacePath.prefix(), self._namespace_changed)
         log_unreachable(self.store, self.policies.namespaces())

@@ -262,4 +262,7 @@ def namespaces_of(content: TopologyFile, names: list[str]) -> Iterator[Namespace
 def _policies_of(part: NamespacePart) -> dict[str, Any]:
     """Return the policies by name that a namespace sets and that are no field of NamespaceConfig."""
     others = {one.name for one in dataclasses.fields(NamespaceConfig)}
-    return part.model_dump(exclude=others, exclude_none=True)
+    policies = part.model_dump(exclude=others, exclude_none=True)
+    if part.permissions is not None:
+        policies["permissions"] = {"namespace_auth": policies["permissions"]}
+    return policies

@@ -141,6 +141,9 @@ def _check_duration_or_empty(text: str) -> str:
     return text
 
 
+PermittedAction = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
+"""`core.authorization.grants.ACTIONS`."""
+Role = Annotated[str, Field(min_length=1)]
 DurationOrEmpty = Annotated[str, AfterValidator(_check_duration_or_empty)]
 DURATION_SETTINGS = ("partial_snapshots_after",)
 Milliseconds = Annotated[float, Field(ge=0, le=HOUR_MS, allow_inf_nan=False)]
@@ -289,6 +292,10 @@ class NamespacePart(ConfigModel):
     snapshot_schedule: Literal["periodic", "adaptive"] | None = None
     """periodic: at the interval while there is traffic. adaptive: earlier when traffic pauses or consumers have
     caught up, for at most a tenth more entries, and later when no subscription would gain from a snapshot."""
+
+    permissions: dict[Role, list[PermittedAction]] | None = None
+    """Permissions of roles on the namespace at the start of a run: their actions by role. They are
+    enforced in regions with authorization."""
 
     @model_validator(mode="after")
     def _check_retention(self) -> Self:

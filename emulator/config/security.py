@@ -7,7 +7,7 @@ from an environment variable is written to a file of the run that only its owner
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 
@@ -68,6 +68,8 @@ class AuthorizationConfig:
     """Roles of proxies: a proxy needs the permission as well as the role for which it acts."""
     wildcards: bool = False
     """Whether a grant to `name*`, `*name` or `*` applies to all roles that begin or end so, or to all."""
+    tenant_admins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tenant -> its admin roles at the start of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,8 @@ def _authentication(raw: Mapping[str, Any]) -> AuthenticationConfig:
 
 def _authorization(raw: Mapping[str, Any]) -> AuthorizationConfig:
     roles = {name: tuple(raw[name]) for name in ("superusers", "proxy_roles")}
-    return AuthorizationConfig(**{**raw, **roles})
+    admins = {tenant: tuple(names) for tenant, names in raw.get("tenant_admins", {}).items()}
+    return AuthorizationConfig(**{**raw, **roles, "tenant_admins": admins})
 
 
 NO_SECURITY: Final = SecurityConfig()

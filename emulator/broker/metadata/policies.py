@@ -148,15 +148,22 @@ class Policies:
         """Namespace -> its loaded topics, each with the topic name under which its policies are stored."""
         self._rollout = PolicyRollout(self.of_topic)
 
-    async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
-        """Read and watch the open store, and seed it if no region has seeded it. StorageError when seeding fails."""
+    async def start(
+        self,
+        tenants: Iterable[str],
+        namespaces: Iterable[NamespaceConfig],
+        tenant_admins: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """Read and watch the open store, and seed it if no region has seeded it. `tenant_admins`: tenant -> its admin
+        roles. StorageError when seeding fails."""
         for change in self._metadata.list(""):
             if change.path.startswith(_WITH_POLICIES):
                 self._read_document(change)
         self._metadata.watch("", self._changed)
         if self._metadata.get(SEEDED_PATH.text) is None:
             for tenant in tenants:
-                await self._seed(TenantPath(tenant), {})
+                admins = list((tenant_admins or {}).get(tenant, ()))
+                await self._seed(TenantPath(tenant), {"adminRoles": admins} if admins else {})
             for namespace in namespaces:
                 await self._seed(
                     NamespacePath(namespace.name), {"policies": _policies_from_topology(namespace)}

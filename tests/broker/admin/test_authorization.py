@@ -51,7 +51,11 @@ PERMISSIONS: Final = {
 """Permissions of acme/ns; rival/ns has none. Each namespace has a topic `orders`, each tenant an admin."""
 SECURITY: Final = SecurityConfig(
     authentication=AuthenticationConfig(anonymous_role="nobody"),
-    authorization=AuthorizationConfig(superusers=("root",), proxy_roles=("proxy", "spare-proxy")),
+    authorization=AuthorizationConfig(
+        superusers=("root",),
+        proxy_roles=("proxy", "spare-proxy"),
+        tenant_admins={tenant: (f"admin-{tenant}",) for tenant in TENANTS},
+    ),
 )
 
 EVERY_ROLE: Final = "PUBLIC ANY_ROLE "
@@ -112,14 +116,6 @@ def region() -> Iterator[Served]:
         for tenant, policies in (("acme", {"permissions": PERMISSIONS}), ("rival", {}))
     )
     with served(tenants=TENANTS, namespaces=namespaces, security=SECURITY) as us:
-
-        async def add_admins() -> None:
-            tenancy = us.region.tenancy
-            for tenant in TENANTS:
-                old = tenancy.tenant(tenant)
-                await tenancy.change_tenant(tenant, old._replace(admin_roles=(f"admin-{tenant}",)))
-
-        asyncio.run_coroutine_threadsafe(add_admins(), us.loop).result(10)
         yield us
 
 
