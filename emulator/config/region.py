@@ -104,7 +104,7 @@ class PulsarPeerConfig:
     token: str
     """Token that its brokers send (`brokerClientAuthenticationParameters`, token authentication)."""
     may: tuple[str, ...] = ()
-    """Permissions besides sending messages: values of `core.admission.Permission`."""
+    """Permissions besides sending messages: values of `core.admission.PeerPermission`."""
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> PulsarPeerConfig:

@@ -30,7 +30,7 @@ MESSAGE_BYTES_MIN = 6
 # Publishers.
 
 
-class Permission(Enum):
+class PeerPermission(Enum):
     """A permission of another region besides sending its own messages; the value is its name in the topology."""
 
     MARKERS = "replicated-subscriptions"
@@ -39,7 +39,7 @@ class Permission(Enum):
     """The peer's markers of unknown types are stored and have no effect."""
 
 
-REGION_MAY = frozenset({Permission.MARKERS})
+REGION_MAY = frozenset({PeerPermission.MARKERS})
 """Permissions of a region of the same run."""
 
 
@@ -58,7 +58,7 @@ class Peer:
     """The replicator of another region. Created only after peer authentication."""
 
     region: str
-    may: frozenset[Permission] = REGION_MAY
+    may: frozenset[PeerPermission] = REGION_MAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +210,10 @@ def _forbidden_marker(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
     if entry.marker_type is None:
         return ""
     if marker is None:
-        if Permission.UNKNOWN_MARKERS in peer.may:
+        if PeerPermission.UNKNOWN_MARKERS in peer.may:
             return ""
         return f"marker type {entry.marker_type} of {peer.region!r} is not known here"
-    if Permission.MARKERS not in peer.may:
+    if PeerPermission.MARKERS not in peer.may:
         return f"{peer.region!r} may not take part in replicated subscriptions here"
     match marker:
         case SnapshotRequest(_, region) | SnapshotResponse(_, region, _) if region != peer.region:

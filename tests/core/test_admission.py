@@ -11,7 +11,7 @@ from emulator.core.admission import (
     EntrySizeLimits,
     OwnRegion,
     Peer,
-    Permission,
+    PeerPermission,
     Publisher,
     RefusalScope,
     check,
@@ -102,7 +102,7 @@ def test_a_peer_may_carry_metadata_up_to_the_frame() -> None:
 
 
 def test_what_a_declared_cluster_may_do_is_what_was_declared() -> None:
-    mute, trusted = Peer("eu", frozenset()), Peer("eu", frozenset({Permission.UNKNOWN_MARKERS}))
+    mute, trusted = Peer("eu", frozenset()), Peer("eu", frozenset({PeerPermission.UNKNOWN_MARKERS}))
     unknown, update = replace(FROM_EU, marker_type=99), replace(FROM_EU, marker_type=13)
     assert "is not known here" in sentence(mute, unknown)
     assert "may not take part" in sentence(mute, update, UPDATE)

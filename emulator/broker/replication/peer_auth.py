@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from emulator.config.region import PulsarPeerConfig, RegionConfig
-from emulator.core.admission import ClientProducer, Peer, Permission, Publisher
+from emulator.core.admission import ClientProducer, Peer, PeerPermission, Publisher
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.commands import Connect
 
@@ -93,7 +93,7 @@ def declared_peer(declared: Iterable[PulsarPeerConfig], method: str, token: byte
         return None
     for one in declared:
         if hmac.compare_digest(one.token.encode(), token):
-            return Peer(one.name, frozenset(map(Permission, one.may)))
+            return Peer(one.name, frozenset(map(PeerPermission, one.may)))
     return None
 
 
