@@ -99,6 +99,14 @@ def _add_region(metrics: Metrics, region: Region) -> None:
             method=method,
             reason=reason,
         )
+    if region.authorizer is not None:
+        for permission, count in region.authorizer.refusals.items():
+            metrics.add(
+                "geoemu_refused_authorizations_total",
+                "Commands and requests that were refused, by the permission that the role lacks.",
+                count,
+                permission=permission.name.lower(),
+            )
     for name, help_, value in metadata_metrics(region):
         metrics.add(name, help_, value)
     metrics.add(
