@@ -15,6 +15,7 @@ from typing import Any
 import h11
 
 from emulator.net.network import Network
+from emulator.net.tls import described
 
 RESPONSE_SECONDS = 2.0
 
@@ -64,7 +65,9 @@ class HttpExchange(asyncio.Protocol):
             async with asyncio.timeout(RESPONSE_SECONDS):
                 transport, _ = await self._network.connect(lambda: self, self._host, self._port)
         except OSError as failure:  # TimeoutError is one
-            raise NoHttpResponse(f"{self._host}:{self._port}: {str(failure) or 'no response'}") from failure
+            raise NoHttpResponse(
+                f"{self._host}:{self._port}: {described(failure) or 'no response'}"
+            ) from failure
         for event in (
             h11.Request(method=method, target=target, headers=headers),
             h11.Data(data=content),
@@ -78,7 +81,9 @@ class HttpExchange(asyncio.Protocol):
             async with asyncio.timeout(seconds):
                 return await self._response
         except (OSError, h11.RemoteProtocolError) as failure:
-            raise NoHttpResponse(f"{self._host}:{self._port}: {str(failure) or 'no response'}") from failure
+            raise NoHttpResponse(
+                f"{self._host}:{self._port}: {described(failure) or 'no response'}"
+            ) from failure
 
     def close(self) -> None:
         if self._transport is not None:

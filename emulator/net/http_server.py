@@ -148,10 +148,12 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """Handle the end of the client's bytes. Return True to stay open while a request is executed."""
+        """Handle the end of the client's bytes. Return True to stay open while a request is executed; connections with
+        TLS end in both directions."""
         self._http.receive_data(b"")
         self._advance()
-        return self._is_executing
+        secured = self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+        return self._is_executing and not secured
 
     def _await_request(self) -> None:
         self._cancel_deadline()
