@@ -24,7 +24,7 @@ from emulator.recording.journal import end_journals, seal_actors
 from emulator.recording.tap.tap import Tap, open_tap_history
 from emulator.run.history import HistoryWriter
 from emulator.run.service_contract import Contract, write_contract
-from emulator.runtimes.admin_client import NoHttpResponse, call_url, describe
+from emulator.runtimes.admin_client import NoHttpResponse, call, describe
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.explain_queries import explain_in_regions
 from emulator.runtimes.listening import listening_on
@@ -290,7 +290,7 @@ async def _create_namespace(region: RegionStatus, name: str, clusters: Iterable[
     policies = {"replication_clusters": list(clusters), "deduplicationEnabled": True}
     target = f"/admin/v2/namespaces/{quote(name)}"
     try:
-        answer = await call_url(region.admin_url, "PUT", target, policies)
+        answer = await call(region, "PUT", target, policies)
     except NoHttpResponse as problem:
         raise RuntimeFailure(f"{region.name} does not respond: {problem}") from None
     if answer.status not in (204, 409):
@@ -306,7 +306,7 @@ class Tapped:
     ) -> None:
         self._background = background
         self._tap = Tap(history)
-        opened = background.run(self._tap.open([(one.name, one.service_url) for one in regions]))
+        opened = background.run(self._tap.open(regions))
         self._urls = {one.name: one.service_url for one in opened}
 
     def url(self, region: str) -> str:

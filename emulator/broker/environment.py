@@ -72,7 +72,7 @@ class Environment:
     such as retention, TTL, delivery times and the order of metadata events; timers use the loop."""
     random: random.Random
     network: Network
-    """The network of clients and of the admin port."""
+    """The network of clients and of the admin port, without TLS."""
     peer_network: Network
     """The network of links to other regions: emulated links in a real process, `network` in a simulation."""
     store: Store
@@ -85,6 +85,8 @@ class Environment:
     """The link between the region and its clients."""
     components: Components = SHIPPED
     """The replaceable components of the broker."""
+    tls_network: Network | None = None
+    """The network of the ports with TLS. None: there are no such ports."""
     lose_power: Callable[[], None] | None = None
     """Ends the program as a power loss of its machine does: without what is not synced. None: not supported."""
 

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from emulator.broker.admin.server import Admin
+from emulator.broker.authentication.refusals import TLS_HANDSHAKE
 from emulator.broker.environment import Environment, ShiftedClock
 from emulator.broker.links.emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.log_output import FORMATS, set_format, silence_kafka_client
@@ -33,6 +34,7 @@ from emulator.model.stored_keys import CONFIGURATION_KEY
 from emulator.model.values import CLIENTS
 from emulator.net.addresses import in_url
 from emulator.net.network import SocketNetwork
+from emulator.net.tls import TlsNetwork, TlsRefusal
 from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
 from emulator.storage.faulty import FaultyStore, with_faults
@@ -98,13 +100,15 @@ async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
     links = {peer.region: EmulatedLink(peer.outbound, peer.inbound, rng) for peer in config.peers}
     client_link = EmulatedLink(config.to_clients, config.from_clients, rng, clients=True)
     store = with_faults(await open_store(config), rng)
-    links_by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
+    links_by_address = {peer.address: links[peer.region] for peer in config.peers}
+    tls_network = _tls_network(config)
     clock = config.clock_ahead_ms, config.clock_drift_ppm, config.clock_set_at_ms
     environment = Environment(
         wall_clock_ms=ShiftedClock(lambda: time.time_ns() // 1_000_000, *clock),
         random=rng,
         network=network,
-        peer_network=EmulatedNetwork(network, links_by_address),
+        peer_network=EmulatedNetwork(tls_network or network, links_by_address),
+        tls_network=tls_network,
         store=store,
         configuration=await open_configuration(config, store),
         client_link=client_link,
@@ -113,6 +117,8 @@ async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
     region = Region(config, environment)
     for link in (*links.values(), client_link):
         link.note_frame_faults(partial(region.resources.protocol_events.note, "frame_fault"))
+    if tls_network is not None:
+        tls_network.note_refusal = partial(_note_tls_refusal, region)
     admin = Admin(region, {**links, CLIENTS: client_link})
     try:
         await region.start()
@@ -124,9 +130,10 @@ async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
     except OSError as failure:
         await environment.configuration.close()
         await environment.store.close()
-        ports = f"{in_url(config.bind_host)}:{config.service_port} or :{config.admin_port}"
-        raise OSError(f"region {config.region} cannot listen on {ports}: {failure.strerror}") from failure
+        raise OSError(f"region {config.region} cannot listen on {_ports(config)}: {failure}") from failure
     served = {"pid": os.getpid(), "service_port": region.clients.service_port, "admin_port": admin_port}
+    if tls_network is not None:
+        served |= {"service_port_tls": region.clients.service_port_tls, "admin_port_tls": admin.port_tls}
     _write_ready_file(config, served)
     # Most objects allocated until now live until the end: exclude them from garbage collection.
     gc.collect()
@@ -137,6 +144,24 @@ async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
     await region.stop()
     _write_ready_file(config, {**served, "stopped": exit_code == 0})
     return exit_code
+
+
+def _tls_network(config: RegionConfig) -> TlsNetwork | None:
+    """Return the network of the ports with TLS and of the links to peers; None without TLS."""
+    tls = config.security.tls
+    return None if tls is None else TlsNetwork(tls.files, tls.client_certificates)
+
+
+def _note_tls_refusal(region: Region, refusal: TlsRefusal, sentence: str) -> None:
+    region.resources.refused_authentications.note(TLS_HANDSHAKE, refusal)
+    # Port scans and health checks only connect.
+    logger.log(logging.INFO if refusal is TlsRefusal.CLOSED else logging.WARNING, "%s", sentence)
+
+
+def _ports(config: RegionConfig) -> str:
+    plain = (config.service_port, config.admin_port) if config.has_plain_ports else ()
+    secured = () if config.security.tls is None else (config.service_port_tls, config.admin_port_tls)
+    return f"{in_url(config.bind_host)}, ports {', '.join(map(str, (*plain, *secured)))}"
 
 
 def _lose_power(store: FaultyStore) -> None:

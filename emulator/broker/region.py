@@ -144,11 +144,16 @@ class Region:
         self.spawn(self.directory.open_owing(pending))
         self.housekeeper.idle.start()
         logger.info(
-            "region %s listens on port %d; %d topics have work left and are loaded",
+            "region %s listens on %s; %d topics have work left and are loaded",
             self.config.region,
-            self.clients.service_port,
+            self._ports(),
             len(pending),
         )
+
+    def _ports(self) -> str:
+        plain, secured = self.clients.service_port, self.clients.service_port_tls
+        ports = [f"port {plain}"] if plain else []
+        return " and ".join([*ports, *([f"port {secured} with TLS"] if secured else [])])
 
     def _configure_metadata_sync(self) -> None:
         environment = self.environment

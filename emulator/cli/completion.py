@@ -99,12 +99,12 @@ def _regions(context: typer.Context) -> dict[str, RegionRecord]:
 
 async def _names(regions: Iterable[RegionRecord], kind: str) -> list[list[str]]:
     """Return the names of all objects of a kind, in words, of the regions that respond in time."""
-    from emulator.runtimes.admin_client import NoHttpResponse, call_url
+    from emulator.runtimes.admin_client import NoHttpResponse, call
 
     async def query(region: RegionRecord) -> list[list[str]]:
         target = f"/geoemu/v1/explain/{quote(kind, safe='')}"
         try:
-            answer = await call_url(region.admin_url, "GET", target, seconds=QUERY_SECONDS)
+            answer = await call(region, "GET", target, seconds=QUERY_SECONDS)
         except NoHttpResponse:
             return []
         return [name.split(" ") for name in answer.json()] if answer.status == 200 else []

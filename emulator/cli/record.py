@@ -57,7 +57,7 @@ async def tap_run(run: Runtime, name: str) -> None:
     with interruption() as signals:
         tap = Tap(open_tap_history(run.run_dir, name))
         try:
-            opened = await tap.open((one.name, one.service_url) for one in status.regions)
+            opened = await tap.open(status.regions)
             show_table(("region", "clients"), [(one.name, one.service_url) for one in opened])
             print(
                 f"operations are recorded in {run.run_dir}/history/{name}.jsonl; Ctrl-C ends the tap",

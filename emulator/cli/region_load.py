@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.runtimes.admin_client import NoHttpResponse, call_url
+from emulator.runtimes.admin_client import NoHttpResponse, call
 from emulator.runtimes.contract import RegionStatus, RunStatus
 
 RESPONSE_SECONDS: Final = 2.0
@@ -98,7 +98,7 @@ async def _samples_of(region: RegionStatus) -> Sequence[Sample]:
     if region.state not in ("running", "starting"):
         return ()
     try:
-        answer = await call_url(region.admin_url, "GET", "/metrics", seconds=RESPONSE_SECONDS)
+        answer = await call(region, "GET", "/metrics", seconds=RESPONSE_SECONDS)
     except NoHttpResponse:
         return ()
     return list(parse_metrics(answer.body.decode(errors="replace"))) if answer.status == 200 else ()

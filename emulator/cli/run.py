@@ -32,6 +32,7 @@ from emulator.cli.options import (
 )
 from emulator.cli.output import show_status
 from emulator.config.region import NamespaceConfig
+from emulator.net.tls import Certificates
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus, Runtime
 from emulator.runtimes.spinner import spinner
 
@@ -265,16 +266,28 @@ def quickstart(namespaces: Sequence[NamespaceConfig], regions: Sequence[RegionSt
     """Return a Python program that publishes in the first region of a namespace and receives in its last one. It uses
     the namespace with the most regions; empty if no namespace has any."""
     urls = {region.name: region.service_url for region in regions}
+    tls = next((region.tls for region in regions if region.tls), None)
     namespace = max(namespaces, key=lambda namespace: len(namespace.regions), default=None)
     if namespace is None or not namespace.regions:
         return ""
     first, last = namespace.regions[0], namespace.regions[-1]
+    security = "" if tls is None else ", **tls"
     return (
         "import pulsar\n"
-        f'topic = "persistent://{namespace.name}/hello"\n'
-        f'here = pulsar.Client("{urls[first]}")  # {first}\n'
-        f'there = pulsar.Client("{urls[last]}")  # {last}\n'
+        + ("" if tls is None else _tls_arguments(tls))
+        + f'topic = "persistent://{namespace.name}/hello"\n'
+        f'here = pulsar.Client("{urls[first]}"{security})  # {first}\n'
+        f'there = pulsar.Client("{urls[last]}"{security})  # {last}\n'
         'consumer = there.subscribe(topic, "me", initial_position=pulsar.InitialPosition.Earliest)\n'
         'here.create_producer(topic).send(b"hello, world")\n'
         f"print(consumer.receive(timeout_millis={RECEIVE_MS}).data())\n"
     )
+
+
+def _tls_arguments(tls: Certificates) -> str:
+    """Return the line of Python that defines the arguments of clients with TLS."""
+    arguments: dict[str, object] = {"tls_trust_certs_file_path": tls.authority, "tls_validate_hostname": True}
+    if tls.certificate:
+        arguments["tls_certificate_file_path"] = tls.certificate
+        arguments["tls_private_key_file_path"] = tls.key
+    return f"tls = {arguments!r}\n"

@@ -102,10 +102,12 @@ class SeedReport:
 
 def store_run(outcome: SimulationOutcome, path: Path) -> None:
     """Write the logs and histories of a simulated run as an ordinary run folder that has ended."""
+    from emulator.config.topology import RegionPorts
     from emulator.run.directory import RunDirectory, new_record
     from emulator.simulation.run_folder import write_evidence
 
-    ports = {region.name: (region.service_port, region.admin_port) for region in outcome.topology.regions}
+    regions = outcome.topology.regions
+    ports = {region.name: RegionPorts(region.service_port, region.admin_port) for region in regions}
     record = new_record("simulated", outcome.topology, ports, ended=True)
     path.mkdir(parents=True, exist_ok=True)
     RunDirectory(path).create(record, outcome.topology)

@@ -23,8 +23,8 @@ from emulator.cli.completion import complete_region
 from emulator.cli.curl import CurlRequest, print_curl
 from emulator.cli.options import AsCurl, RunDir
 from emulator.errors import Refused, RuntimeFailure
-from emulator.runtimes.admin_client import NoHttpResponse, call_url
-from emulator.runtimes.contract import RunStatus, Runtime
+from emulator.runtimes.admin_client import NoHttpResponse, call
+from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 
 Region = Annotated[
     str, typer.Argument(metavar="REGION", help="The region to query.", autocompletion=complete_region)
@@ -105,7 +105,7 @@ async def send_request(run: Runtime, region: str, method: str, key: str | None) 
     (found,) = [one for one in status.regions if one.name == region]
     target = request_of(method, key).target
     try:
-        answer = await call_url(found.admin_url, method, target, seconds=RESPONSE_SECONDS)
+        answer = await call(found, method, target, seconds=RESPONSE_SECONDS)
     except NoHttpResponse as failure:
         raise RuntimeFailure(f"region {region} is {found.state} and does not respond ({failure})") from None
     if answer.status >= 400:
@@ -163,7 +163,7 @@ def run_pulsar_admin(status: RunStatus, region: str, arguments: Sequence[str]) -
         )
     jars = f"{_fetch_jars()}/*"
     main = "org.apache.pulsar.admin.cli.PulsarAdminTool"
-    configuration = _configuration(found.admin_url, found.service_url)
+    configuration = _configuration(found)
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", jars, main, str(configuration), *arguments]
     try:
         return subprocess.run(command).returncode
@@ -199,9 +199,18 @@ def _fetch_jars() -> Path:
     return jars
 
 
-def _configuration(admin_url: str, service_url: str) -> Path:
-    """Write the addresses of the region to a configuration file of pulsar-admin."""
+def _configuration(region: RegionStatus) -> Path:
+    """Write the addresses of the region, and the files for TLS, to a configuration file of pulsar-admin."""
     file = _folder() / f"client-{os.getpid()}.conf"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"webServiceUrl={admin_url}/\nbrokerServiceUrl={service_url}\n")
+    settings = {"webServiceUrl": f"{region.admin_url}/", "brokerServiceUrl": region.service_url}
+    if region.tls is not None:
+        settings |= {
+            "useTls": "true",
+            "tlsTrustCertsFilePath": region.tls.authority,
+            "tlsEnableHostnameVerification": "true",
+            "tlsCertificateFilePath": region.tls.certificate,
+            "tlsKeyFilePath": region.tls.key,
+        }
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return file

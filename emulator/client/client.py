@@ -39,6 +39,7 @@ from emulator.model.hashing import KeyHash
 from emulator.model.transaction_names import check_key
 from emulator.model.values import AccessMode, Schema
 from emulator.net.network import Network
+from emulator.net.tls import Certificates
 from emulator.wire.commands.producers import (
     GetOrCreateSchema,
     GetOrCreateSchemaResponse,
@@ -61,12 +62,14 @@ class Client(ConsumerClient):
         chance: random.Random | None = None,
         wall_clock_ms: Callable[[], int] | None = None,
         transaction_key: str | None = None,
+        tls: Certificates | None = None,
     ) -> None:
         """`service_url`: one URL, or several in the order of fail-over.
+        `tls`: the files of the trusted authorities, and of the client's own certificate, for `pulsar+ssl://` URLs.
         `transaction_key`: beginning a transaction under a key fences the former client with this key and aborts its
         transaction. Keys are per region.
         `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for an invalid URL or key."""
-        super().__init__(service_url, network, settings, chance, wall_clock_ms)
+        super().__init__(service_url, network, settings, chance, wall_clock_ms, tls)
         self._transaction_key = transaction_key if transaction_key is None else check_key(transaction_key)
 
     async def __aenter__(self) -> Self:

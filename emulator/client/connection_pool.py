@@ -7,14 +7,15 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from emulator.client.connection import BrokerConnection
 from emulator.client.types import FINAL_ERRORS, ClientError, ClientSettings
 from emulator.errors import ServerError
 from emulator.model.values import PARTITIONS_MAX
-from emulator.net.network import Network, SocketNetwork
+from emulator.net.network import Network
+from emulator.net.tls import Certificates, network_with
 from emulator.wire.commands.connections import (
     Lookup,
     LookupResponse,
@@ -24,19 +25,31 @@ from emulator.wire.commands.connections import (
 
 T = TypeVar("T")
 Address = tuple[str, int]
+PLAIN: Final = "pulsar"
+SECURED: Final = "pulsar+ssl"
+
+
+DEFAULT_PORTS: Final = {PLAIN: 6650, SECURED: 6651}
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a service URL. Raises ValueError for any other one."""
+    scheme, separator, _ = url.partition("://")
+    if scheme not in DEFAULT_PORTS or not separator:
+        raise ValueError(f"service URL {url!r} must begin with pulsar:// or pulsar+ssl://")
+    return scheme
 
 
 def parse_service_url(url: str) -> list[Address]:
     """Parse `pulsar://host:port[,host:port…]` to addresses. Raises ValueError that names the problem."""
-    scheme, separator, hosts = url.partition("://")
-    if scheme != "pulsar" or not separator:
-        raise ValueError(f"service URL {url!r} must begin with pulsar://")
+    scheme = scheme_of(url)
+    hosts = url.removeprefix(f"{scheme}://")
     addresses = []
     for host in hosts.rstrip("/").split(","):
         parts = urlsplit(f"//{host}")
         if not parts.hostname:
             raise ValueError(f"service URL {url!r} names no host")
-        addresses.append((parts.hostname, parts.port or 6650))
+        addresses.append((parts.hostname, parts.port or DEFAULT_PORTS[scheme]))
     return addresses
 
 
@@ -56,9 +69,18 @@ class ConnectionPool:
         settings: ClientSettings | None,
         chance: random.Random | None,
         wall_clock_ms: Callable[[], int] | None,
+        tls: Certificates | None = None,
     ) -> None:
         """ValueError for an invalid URL."""
         urls = [service_url] if isinstance(service_url, str) else list(service_url)
+        schemes = {scheme_of(url) for url in urls}
+        if len(schemes) > 1:
+            raise ValueError(f"service URLs {', '.join(urls)} must all be with TLS or all without")
+        self._secured = schemes == {SECURED}
+        if self._secured and tls is None:
+            raise ValueError(
+                f"service URL {urls[0]} needs `tls`, the files with which its certificate is verified"
+            )
         self._addresses = [address for url in urls for address in parse_service_url(url)]
         self._current = 0
         self.settings = settings or ClientSettings()
@@ -69,7 +91,7 @@ class ConnectionPool:
         self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
         """Clock of the publish times of messages."""
         self.closed = False
-        self._network = network or SocketNetwork()
+        self._network = network or network_with(tls if self._secured else None)
         self._connections: dict[Address, BrokerConnection] = {}
         self._connecting: dict[Address, asyncio.Task[BrokerConnection]] = {}
         self._handles: dict[Handle, None] = {}
@@ -93,10 +115,11 @@ class ConnectionPool:
         found = await connection.ask(Lookup(self.new_id(), topic), LookupResponse)
         if found.proxy_through_service_url:
             return connection
+        url = found.service_url_tls if self._secured else found.service_url
         try:
-            addresses = parse_service_url(found.service_url or "")
+            addresses = parse_service_url(url or "")
         except ValueError as problem:
-            sentence = f"the lookup of {topic} returned {found.service_url!r}: {problem}"
+            sentence = f"the lookup of {topic} returned {url!r}: {problem}"
             raise ClientError(sentence, definite=True) from None
         return await self.connect(addresses[0])
 

@@ -167,6 +167,8 @@ def _cluster(declared: DeclaredCluster, topology: TopologyFile) -> ClusterSpec:
                 listen=part.listen or "",
                 service_port=part.service_port,
                 admin_port=part.admin_port,
+                service_port_tls=part.service_port_tls,
+                admin_port_tls=part.admin_port_tls,
                 log=_log(part.log or cluster_log or topology.log or LogPart()),
                 settings=with_settings(BrokerSettings(), topology.settings, cluster_settings, part.settings),
             )

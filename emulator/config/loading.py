@@ -11,6 +11,7 @@ from pathlib import Path
 
 import emulator
 from emulator.config.declared import problems_by_line, read_declared, with_defaults
+from emulator.config.security_files import check_security, security_config
 from emulator.config.topology import Topology
 from emulator.config.validation import check_relations
 from emulator.errors import ConfigurationError, Problem
@@ -40,10 +41,12 @@ def load_topology(path: Path) -> Topology:
     declared = read_declared(path)
     if declared.content is not None:
         check_relations(declared, declared.content)
+        check_security(declared, declared.content.security)
     if not path.exists():
         raise ConfigurationError([_with_next_steps(problem) for problem in declared.file.problems])
     problems = [problem for file in declared.files() for problem in problems_by_line(file)]
     if problems:
         raise ConfigurationError(problems)
     assert declared.content is not None
-    return with_defaults(declared, declared.content, path)
+    topology = with_defaults(declared, declared.content, path)
+    return replace(topology, security=security_config(declared.content.security, path.parent))

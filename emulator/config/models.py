@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainValidator,
     WithJsonSchema,
@@ -22,8 +20,10 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.config.config_model import ConfigModel
 from emulator.config.link_profiles import LinkProfileName
 from emulator.config.region import BrokerSettings
+from emulator.config.security_models import SecurityPart
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
 from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name, ms_or_never
@@ -167,12 +167,6 @@ IndividualAckInterval = Annotated[int, _bounds("individual_ack_interval_ms")]
 IndividualAcksMax = Annotated[int, _bounds("individual_acks_max")]
 
 # ---- parts -------------------------------------------------------------------------------------------------
-
-
-class ConfigModel(BaseModel):
-    """A mapping in a file: unknown keys are invalid, and values are not converted from other types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 def _setting_type(setting: str, hint: Any) -> Any:
@@ -329,6 +323,10 @@ class RegionPart(ConfigModel):
     """Port for Pulsar clients. 0: pick a free one."""
     admin_port: Port = 0
     """Port for HTTP. 0: pick a free one."""
+    service_port_tls: Port = 0
+    """Port for Pulsar clients with TLS, if `security.tls` is set. 0: pick a free one. Pulsar's default is 6651."""
+    admin_port_tls: Port = 0
+    """Port for HTTPS, if `security.tls` is set. 0: pick a free one. Pulsar's default is 8443."""
     log: LogPart | None = None
     """Storage backend of this region, instead of the cluster's or the topology's."""
     settings: RegionSettings | None = None
@@ -373,3 +371,5 @@ class TopologyFile(ConfigModel):
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     admin_hosts: list[Host] | None = None
     """Additional host names under which the regions' HTTP ports accept changes."""
+    security: SecurityPart | None = None
+    """TLS. Default: none."""

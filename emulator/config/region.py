@@ -85,10 +85,18 @@ class PeerConfig:
     cluster: str
     host: str
     port: int
+    """0: the peer has no port without TLS."""
     outbound: LinkShape = LinkShape()
     """Link from this region to the peer."""
     inbound: LinkShape = LinkShape()
     """Link from the peer to this region. The region that opened a connection emulates both directions."""
+    port_tls: int = 0
+    """0: the peer has no port with TLS, and the link uses `port`."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to which the link connects."""
+        return self.host, self.port_tls or self.port
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> PeerConfig:
@@ -290,10 +298,16 @@ class RegionConfig:
     advertised_service_port: int = 0
     """0: the same as service_port (they differ when a container publishes another port)."""
     advertised_admin_port: int = 0
+    service_port_tls: int = 0
+    """Ports with TLS, if `security.tls` is set."""
+    admin_port_tls: int = 0
+    advertised_service_port_tls: int = 0
+    advertised_admin_port_tls: int = 0
     internal_host: str = ""
     """Host that lookups return to connections to `internal_port`, of clients and peers in a network of containers.
     Empty: the region has no such port."""
     internal_port: int = 0
+    internal_port_tls: int = 0
     admin_hosts: tuple[str, ...] = ()
     """Additional host names under which the HTTP port accepts changes."""
     log: LogConfig = LogConfig()
@@ -314,6 +328,7 @@ class RegionConfig:
     run_secret: str = ""
     """Secret with which the regions of a run authenticate each other. Empty: they cannot."""
     security: SecurityConfig = NO_SECURITY
+    """`tls`: the region also listens on ports with TLS, and its links to peers use them."""
     compatibility: dict[str, str] = field(default_factory=dict)
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     clock_ahead_ms: int = 0
@@ -331,6 +346,11 @@ class RegionConfig:
     owner_pid: int = 0
     """Process after whose end the region stops. 0: none."""
     version: int = REGION_CONFIG_VERSION
+
+    @property
+    def has_plain_ports(self) -> bool:
+        """Whether the ports without TLS are open."""
+        return self.security.tls is None or self.security.tls.plain_ports
 
     def to_json(self) -> str:
         """Return the text of `region.json`."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from emulator.net.tls import Certificates, ClientCertificates
+
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
@@ -20,10 +22,13 @@ class TlsConfig:
     key: str
     authority: str
     """Certificates of the authorities whose certificates are trusted: those of clients and of other regions."""
-    client_certificates: str = "optional"
-    """none: not requested. optional: verified when there is one. required: connections without one fail."""
+    client_certificates: ClientCertificates = "optional"
     plain_ports: bool = True
-    """Whether the ports without TLS are open to clients, too."""
+    """Whether the ports without TLS are open, too."""
+
+    @property
+    def files(self) -> Certificates:
+        return Certificates(self.authority, self.certificate, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,15 @@ class AuthorizationConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """Credentials that geoemu's own clients present to regions; all are paths."""
+
+    certificate: str = ""
+    """Certificate of the clients, with the chain to its authority. Empty: none."""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SecurityConfig:
     """Each part that is None is off: no TLS, no authentication, every client may do everything."""
 
@@ -80,19 +94,30 @@ class SecurityConfig:
     authentication: AuthenticationConfig | None = None
     authorization: AuthorizationConfig | None = None
     """Requires `authentication`."""
+    client: ClientCredentials | None = None
+    """Of geoemu's own clients; regions do not have them."""
+
+    @property
+    def of_clients(self) -> Certificates | None:
+        """The files with which geoemu's own clients connect to the ports with TLS; None: there are no such ports."""
+        if self.tls is None:
+            return None
+        own = self.client or ClientCredentials()
+        return Certificates(self.tls.authority, own.certificate, own.key)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> SecurityConfig:
         """Parse what `dataclasses.asdict` wrote. Raises TypeError or KeyError for anything else."""
-        tls, authentication, authorization = (raw.get(part) for part in _PARTS)
+        tls, authentication, authorization, client = (raw.get(part) for part in _PARTS)
         return cls(
             tls=None if tls is None else TlsConfig(**tls),
             authentication=None if authentication is None else _authentication(authentication),
             authorization=None if authorization is None else _authorization(authorization),
+            client=None if client is None else ClientCredentials(**client),
         )
 
 
-_PARTS = ("tls", "authentication", "authorization")
+_PARTS = ("tls", "authentication", "authorization", "client")
 
 
 def _authentication(raw: Mapping[str, Any]) -> AuthenticationConfig:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from emulator.config.region import (
     BrokerSettings,
@@ -36,6 +36,15 @@ RUNTIMES = ("process", "compose")
 """Names of the runtimes."""
 
 
+class RegionPorts(NamedTuple):
+    """The ports of a region. 0: it has no such port."""
+
+    service: int
+    admin: int
+    service_tls: int = 0
+    admin_tls: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class RegionSpec:
     """One broker with one log. Pulsar clients see it as a cluster of that name."""
@@ -50,6 +59,10 @@ class RegionSpec:
     """Port for Pulsar clients. 0: pick a free one."""
     admin_port: int = 0
     """Port for HTTP. 0: pick a free one."""
+    service_port_tls: int = 0
+    """Port for Pulsar clients with TLS. 0: pick a free one."""
+    admin_port_tls: int = 0
+    """Port for HTTPS. 0: pick a free one."""
     log: LogConfig = LogConfig()
     settings: BrokerSettings = BrokerSettings()
 
@@ -113,6 +126,19 @@ class Topology:
     @property
     def region_names(self) -> tuple[str, ...]:
         return tuple(region.name for region in self.regions)
+
+    def wanted_ports(self, region: RegionSpec) -> dict[str, int]:
+        """Return the ports that a region opens, in the order of RegionPorts, by name; 0: any free one."""
+        plain = {"service_port": region.service_port, "admin_port": region.admin_port}
+        if self.security.tls is None:
+            return plain
+        secured = {"service_port_tls": region.service_port_tls, "admin_port_tls": region.admin_port_tls}
+        return plain | secured if self.security.tls.plain_ports else secured
+
+    def region_ports(self, chosen: Sequence[int]) -> RegionPorts:
+        """Return the ports of a region, given one for each of `wanted_ports`."""
+        closed = () if self.security.tls is None or self.security.tls.plain_ports else (0, 0)
+        return RegionPorts(*closed, *chosen)
 
     @property
     def routes(self) -> dict[Link, tuple[str, ...]]:
@@ -189,13 +215,13 @@ class Topology:
 def region_config(
     topology: Topology,
     region_name: str,
-    ports: Mapping[str, tuple[int, int]],
+    ports: Mapping[str, RegionPorts],
     *,
     region_dir: Path,
     owner_pid: int = 0,
     bind_host: str | None = None,
     advertised_host: str | None = None,
-    advertised_ports: tuple[int, int] = (0, 0),
+    advertised_ports: RegionPorts = RegionPorts(0, 0),
     peer_hosts: Mapping[str, str] | None = None,
     bootstrap_servers: str | None = None,
     run_secret: str = "",
@@ -203,23 +229,27 @@ def region_config(
 ) -> RegionConfig:
     """Return the configuration of one region of `topology`, without side effects.
 
-    `ports`: (service port, admin port) of each region. Containers listen on `bind_host`; clients reach them at
+    `ports`: those of each region. Containers listen on `bind_host`; clients reach them at
     `advertised_…`, regions each other at `peer_hosts` and Kafka at `bootstrap_servers`. `run_secret`: the same for all
     regions of a run, which authenticate each other with it. `configuration_dir`: folder of the cluster's configuration
     store; None: the region has its own store, in memory.
     """
     region = topology.region(region_name)
     hosts = {peer.name: nearby(peer.address) for peer in topology.regions} | dict(peer_hosts or {})
-    service_port, admin_port = ports[region_name]
+    own = ports[region_name]
     return RegionConfig(
         region=region.name,
         cluster=region.cluster,
         bind_host=bind_host or region.address,
         advertised_host=advertised_host or region.advertised,
-        service_port=service_port,
-        admin_port=admin_port,
-        advertised_service_port=advertised_ports[0],
-        advertised_admin_port=advertised_ports[1],
+        service_port=own.service,
+        admin_port=own.admin,
+        advertised_service_port=advertised_ports.service,
+        advertised_admin_port=advertised_ports.admin,
+        service_port_tls=own.service_tls,
+        admin_port_tls=own.admin_tls,
+        advertised_service_port_tls=advertised_ports.service_tls,
+        advertised_admin_port_tls=advertised_ports.admin_tls,
         log=_log_config(region.log, region_dir, bootstrap_servers),
         configuration=_configuration_config(configuration_dir, region_dir),
         settings=region.settings,
@@ -230,7 +260,8 @@ def region_config(
                 region=peer.name,
                 cluster=peer.cluster,
                 host=hosts[peer.name],
-                port=ports[peer.name][0],
+                port=ports[peer.name].service,
+                port_tls=ports[peer.name].service_tls,
                 outbound=topology.link(region.name, peer.name),
                 inbound=topology.link(peer.name, region.name),
             )
@@ -239,7 +270,7 @@ def region_config(
         ),
         pulsar_peers=topology.pulsar_peers,
         run_secret=run_secret,
-        security=topology.security,
+        security=dataclasses.replace(topology.security, client=None),
         compatibility=dict(topology.compatibility),
         admin_hosts=topology.admin_hosts,
         ready_file=str(region_dir / "ready.json"),

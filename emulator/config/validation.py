@@ -166,7 +166,8 @@ def _check_names_and_ports(declared: DeclaredTopology) -> None:
         if any(cluster.file.has_problem_at(("regions", name, key)) for key in ("host", "listen")):
             continue
         address = part.listen or part.host or LOOPBACK
-        for key, port in (("service_port", part.service_port), ("admin_port", part.admin_port)):
+        for key in ("service_port", "admin_port", "service_port_tls", "admin_port_tls"):
+            port = getattr(part, key)
             users = ports.setdefault(port, [])
             user = next((user for user, other in users if _overlap(address, other)), None)
             if port and user:

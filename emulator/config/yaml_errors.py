@@ -20,7 +20,7 @@ SHOWN_CHARACTERS_MAX = 60
 """Maximum length of a value in a message; longer ones are truncated."""
 
 
-LISTED_MAX = 12
+LISTED_MAX = 16
 """Maximum number of valid keys that a message lists; more are not listed."""
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from emulator.errors import ConfigurationError
 from emulator.model.frame_faults import BETWEEN_REGIONS, COMMANDS
-from emulator.runtimes.admin_client import NoHttpResponse, call_url
+from emulator.runtimes.admin_client import NoHttpResponse, call
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.runtimes.explain_queries import explain_in_regions, explanations_to_json
 
@@ -79,7 +79,7 @@ async def _get(region: RegionStatus, target: str) -> tuple[str, Any]:
     if region.state != "running":
         return f"it is {region.state}", None
     try:
-        answer = await call_url(region.admin_url, "GET", target)
+        answer = await call(region, "GET", target)
         content = answer.json()
     except (NoHttpResponse, ValueError) as failure:
         return f"it is {region.state} and does not respond ({failure})", None

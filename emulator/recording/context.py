@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from emulator.errors import Refused
 from emulator.net.addresses import is_loopback, is_wildcard
+from emulator.net.tls import Certificates
 from emulator.run.directory import RegionRecord, RunDirectory, find_run
 
 NON_PERSISTENT_PREFIX = "non-persistent://"
@@ -82,7 +83,8 @@ def region_at_address(address: tuple[str, int], regions: Mapping[str, RegionReco
     name."""
     host, port = address
     for name, region in regions.items():
-        if host == name or (port == region.service_port and _is_at(host, region)):
+        ports = {region.service_port, region.service_port_tls} - {0}
+        if host == name or (port in ports and _is_at(host, region)):
             return name
     return None
 
@@ -124,6 +126,9 @@ class RegionAddress(Protocol):
     @property
     def admin_url(self) -> str: ...
 
+    @property
+    def tls(self) -> Certificates | None: ...
+
 
 def environment_variables(
     run_dir: Path, actor: str | None, region: str, regions: Iterable[RegionAddress]
@@ -139,7 +144,16 @@ def environment_variables(
         "GEOEMU_SERVICE_URL": region_address.service_url,
         "GEOEMU_ADMIN_URL": region_address.admin_url,
         **{_variable(name): one.service_url for name, one in known.items()},
+        **tls_variables(region_address.tls),
     }
+
+
+def tls_variables(tls: Certificates | None) -> dict[str, str]:
+    """Return the environment variables with the files for connections with TLS."""
+    if tls is None:
+        return {}
+    own = {"GEOEMU_TLS_CERTIFICATE_FILE": tls.certificate, "GEOEMU_TLS_KEY_FILE": tls.key}
+    return {"GEOEMU_TLS_TRUST_CERTS_FILE": tls.authority, **(own if tls.certificate else {})}
 
 
 def _variable(region: str) -> str:

@@ -23,11 +23,12 @@ from typing import Any, Literal, cast
 from emulator.config.link_profiles import profile_of
 from emulator.config.region import LinkShape
 from emulator.config.shapes import Link
-from emulator.config.topology import RegionSpec, Topology
+from emulator.config.topology import RegionPorts, RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.model.suggestions import nearest
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.net.addresses import LOOPBACK, in_url, nearby
+from emulator.net.tls import Certificates
 from emulator.run.processes import ProcessIdentity, identify, state_of
 
 HOME = Path(".geoemu")
@@ -78,6 +79,7 @@ class RegionRecord:
     host: str
     """Host or address at which programs of this machine reach the region."""
     service_port: int
+    """0: it is not open; so are the other ports."""
     admin_port: int
     process: ProcessIdentity | None = None
     """The region's process. None: it was never started, or the region does not run as a process."""
@@ -97,6 +99,10 @@ class RegionRecord:
     """State of the region's disk."""
     advertised: str = LOOPBACK
     """Host that lookups return to clients. Empty: the region listens on every address of this machine."""
+    service_port_tls: int = 0
+    admin_port_tls: int = 0
+    tls: Certificates | None = None
+    """Files with which programs of this machine connect to the ports with TLS; None: there are no such ports."""
 
     def begin(self) -> None:
         """Reset the state for a new start."""
@@ -104,18 +110,43 @@ class RegionRecord:
 
     @property
     def service_url(self) -> str:
-        """The service URL for clients, with the host that lookups return if there is one."""
-        return f"pulsar://{in_url(self.advertised or self.host)}:{self.service_port}"
+        """The service URL for clients, with the host that lookups return if there is one; with TLS if the region has
+        it."""
+        if not self.service_port_tls:
+            return self.plain_service_url
+        return f"pulsar+ssl://{in_url(self.advertised or self.host)}:{self.service_port_tls}"
 
     @property
     def admin_url(self) -> str:
-        return f"http://{in_url(self.host)}:{self.admin_port}"
+        """The URL of the admin API, with TLS if the region has it."""
+        if not self.admin_port_tls:
+            return self.plain_admin_url
+        return f"https://{in_url(self.host)}:{self.admin_port_tls}"
+
+    @property
+    def plain_service_url(self) -> str:
+        """The service URL without TLS; empty: the port is closed."""
+        port = self.service_port
+        return f"pulsar://{in_url(self.advertised or self.host)}:{port}" if port else ""
+
+    @property
+    def plain_admin_url(self) -> str:
+        """The URL of the admin API without TLS; empty: the port is closed."""
+        return f"http://{in_url(self.host)}:{self.admin_port}" if self.admin_port else ""
 
 
-def region_record(region: RegionSpec, service_port: int, admin_port: int) -> RegionRecord:
+def region_record(region: RegionSpec, ports: RegionPorts, tls: Certificates | None = None) -> RegionRecord:
     """Return the record of a region that was not started yet."""
-    reached = nearby(region.address)
-    return RegionRecord(region.cluster, reached, service_port, admin_port, advertised=region.advertised)
+    return RegionRecord(
+        region.cluster,
+        nearby(region.address),
+        ports.service,
+        ports.admin,
+        advertised=region.advertised,
+        service_port_tls=ports.service_tls,
+        admin_port_tls=ports.admin_tls,
+        tls=tls,
+    )
 
 
 @dataclass(slots=True)
@@ -183,7 +214,9 @@ def _links_from_json(raw: list[dict[str, Any]]) -> dict[Link, LinkShape]:
 
 def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
     process = ProcessIdentity(**raw["process"]) if raw["process"] else None
-    return RegionRecord(**{**raw, "process": process, "disk": DiskCondition(**raw.get("disk", {}))})
+    disk = DiskCondition(**raw.get("disk", {}))
+    tls = Certificates(**raw["tls"]) if raw.get("tls") else None
+    return RegionRecord(**{**raw, "process": process, "disk": disk, "tls": tls})
 
 
 def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:
@@ -197,15 +230,16 @@ def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:
 def new_record(
     runtime: str,
     topology: Topology,
-    ports: Mapping[str, tuple[int, int]],
+    ports: Mapping[str, RegionPorts],
     *,
     detached: bool = False,
     ended: bool = False,
 ) -> RunRecord:
-    """Return the record of a run that this process creates. `ports` contains (service port, admin port) by region."""
+    """Return the record of a run that this process creates. `ports`: those of each region."""
     owner = identify(os.getpid())
     assert owner is not None, "this process exists"
-    regions = {region.name: region_record(region, *ports[region.name]) for region in topology.regions}
+    tls = topology.security.of_clients
+    regions = {region.name: region_record(region, ports[region.name], tls) for region in topology.regions}
     return RunRecord(runtime, owner, detached, regions, links_of(topology), ended)
 
 

@@ -4,43 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from emulator.config.region import LinkShape
 from emulator.net import http
 from emulator.net.http import RESPONSE_SECONDS, HttpResponse, NoHttpResponse
-from emulator.net.network import SocketNetwork
+from emulator.net.tls import Certificates, network_with
 from emulator.run.directory import RegionRecord
 
 __all__ = ["RESPONSE_SECONDS", "AdminExchange", "HttpResponse", "NoHttpResponse", "call"]
 
-_NETWORK = SocketNetwork()
+
+class AdminAddress(Protocol):
+    """A region with an admin port, such as a RegionRecord or a RegionStatus."""
+
+    @property
+    def admin_url(self) -> str: ...
+
+    @property
+    def tls(self) -> Certificates | None: ...
 
 
 class AdminExchange(http.HttpExchange):
     """One request and its response, on a separate socket."""
 
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(_NETWORK, host, port)
+    def __init__(self, region: AdminAddress) -> None:
+        super().__init__(network_with(region.tls), *_host_and_port(region.admin_url))
 
 
 async def call(
-    host: str, port: int, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
+    region: AdminAddress, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
 ) -> HttpResponse:
-    """Send one request and return its response. Raises NoHttpResponse if there is none within `seconds`."""
-    return await http.call(_NETWORK, host, port, method, target, body, seconds=seconds)
+    """Send one request to a region and return its response. Raises NoHttpResponse if there is none within `seconds`, or
+    the region has no address."""
+    host, port = _host_and_port(region.admin_url)
+    return await http.call(network_with(region.tls), host, port, method, target, body, seconds=seconds)
 
 
 async def call_url(
     admin_url: str, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
 ) -> HttpResponse:
-    """Send one request to a region's admin URL, `http://host:port`. Raises NoHttpResponse if there is no response
+    """Send one request to an admin URL without TLS, `http://host:port`. Raises NoHttpResponse if there is no response
     within `seconds`, or the URL has no host or port."""
+    host, port = _host_and_port(admin_url)
+    return await http.call(network_with(None), host, port, method, target, body, seconds=seconds)
+
+
+def _host_and_port(admin_url: str) -> tuple[str, int]:
     url = urlsplit(admin_url)
     if url.hostname is None or url.port is None:
         raise NoHttpResponse("it has no address")
-    return await call(url.hostname, url.port, method, target, body, seconds=seconds)
+    return url.hostname, url.port
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,7 @@ async def query_status(region: RegionRecord, expected_peers: Iterable[str]) -> R
     port.
     """
     target = f"/geoemu/v1/status?expect={quote(','.join(expected_peers))}"
-    answer = await call(region.host, region.admin_port, "GET", target)
+    answer = await call(region, "GET", target)
     try:
         raw = answer.json()
         if region.process is not None and raw["pid"] != region.process.pid:

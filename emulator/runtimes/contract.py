@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol
 
 from emulator.config.topology import Topology
 from emulator.model.values import HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
+from emulator.net.tls import Certificates
 from emulator.run.directory import LinkStatus
 
 Link = tuple[str, str]
@@ -46,9 +47,9 @@ class RegionStatus:
     ready since its start, even if a link is down now. stopped: it ended gracefully or was never started. killed: it
     ended otherwise. lost: `lose` killed it."""
     service_url: str
-    """`pulsar://host:port`, for clients outside of the run's network."""
+    """`pulsar://host:port`, for clients outside of the run's network; `pulsar+ssl://` if the region has TLS."""
     admin_url: str
-    """`http://host:port` of the admin API."""
+    """`http://host:port` of the admin API; `https://` if the region has TLS."""
     pid: int | None
     waiting_for: str = ""
     """What the region waits for until it is ready, as a sentence; empty if nothing."""
@@ -56,6 +57,11 @@ class RegionStatus:
     """State of the region's disk."""
     clock: ClockOffset = RIGHT_CLOCK
     """Offset of the region's wall clock."""
+    tls: Certificates | None = None
+    """Files with which programs of this machine connect to the two URLs; None: without TLS."""
+    plain_service_url: str = ""
+    """The same without TLS, of a region with TLS; empty if the port is closed, or the region has no TLS."""
+    plain_admin_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.explanations import KINDS, Explanation, with_conflicts
 from emulator.model.suggestions import nearest
-from emulator.runtimes.admin_client import NoHttpResponse, call_url
+from emulator.runtimes.admin_client import NoHttpResponse, call
 from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.operator import LOST
 
@@ -91,7 +91,7 @@ def explain_target(kind: str, name: str) -> str:
 
 async def _explain_in(region: RegionStatus, kind: str, name: str) -> RegionResponse:
     try:
-        answer = await call_url(region.admin_url, "GET", explain_target(kind, name))
+        answer = await call(region, "GET", explain_target(kind, name))
     except NoHttpResponse as failure:
         return RegionResponse(region.name, None, _describe_no_response(region, str(failure)))
     raw = answer.json()
@@ -136,7 +136,7 @@ async def _rows_of(status: RunStatus, target: str) -> list[dict[str, Any]]:
 
 async def _rows_in(region: RegionStatus, target: str) -> list[dict[str, Any]]:
     try:
-        answer = await call_url(region.admin_url, "GET", target)
+        answer = await call(region, "GET", target)
     except NoHttpResponse:
         return []
     return list(answer.json()) if answer.status == 200 else []

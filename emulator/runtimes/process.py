@@ -12,10 +12,11 @@ import asyncio
 import dataclasses
 import signal
 from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from emulator.config.region import RegionConfig
-from emulator.config.topology import CONFIGURATION_FILE, Topology, region_config
+from emulator.config.topology import CONFIGURATION_FILE, RegionPorts, Topology, region_config
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import (
     RunDirectory,
@@ -248,11 +249,14 @@ def _own_kafka(topology: Topology, name: str, region_dir: Path) -> str | None:
     return f"127.0.0.1:{choose_ports([WantedPort(name, 'kafka', '127.0.0.1', 0)])[0]}"
 
 
-def _choose_ports_of(topology: Topology) -> dict[str, tuple[int, int]]:
+def _choose_ports_of(topology: Topology) -> dict[str, RegionPorts]:
     wanted = [
         WantedPort(region.name, key, region.address, port)
         for region in topology.regions
-        for key, port in (("service_port", region.service_port), ("admin_port", region.admin_port))
+        for key, port in topology.wanted_ports(region).items()
     ]
     ports = iter(choose_ports(wanted))
-    return {region.name: (next(ports), next(ports)) for region in topology.regions}
+    return {
+        region.name: topology.region_ports(list(islice(ports, len(topology.wanted_ports(region)))))
+        for region in topology.regions
+    }

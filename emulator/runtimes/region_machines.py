@@ -85,7 +85,7 @@ class RegionMachines(ABC):
         if await self._refuse_paused(region) == "running":
             found = self._directory.read().regions[region]
             with suppress(NoHttpResponse):  # it ends without a response, or does not listen yet
-                answer = await call(found.host, found.admin_port, "PUT", "/geoemu/v1/power-loss")
+                answer = await call(found, "PUT", "/geoemu/v1/power-loss")
                 raise RuntimeFailure(f"{region} could not lose power: {describe(answer)}")
         await self.kill(region)
 
@@ -117,7 +117,7 @@ class RegionMachines(ABC):
                     record = self._directory.read()
                     region, sent = record.regions[name], request(record)
                     try:
-                        answer = await call(region.host, region.admin_port, *sent)
+                        answer = await call(region, *sent)
                     except NoHttpResponse as failure:
                         if self._directory.read().regions[name].stopped:
                             return  # it closed its admin port, and receives the record at its next start

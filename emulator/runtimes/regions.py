@@ -104,7 +104,7 @@ class LinkedRegions(RegionMachines):
         request = break_request(link, connections)
         if not region.was_ready:
             with suppress(NoHttpResponse):
-                await call(region.host, region.admin_port, *request)
+                await call(region, *request)
             return
         try:
             await self._apply(
@@ -139,7 +139,7 @@ class LinkedRegions(RegionMachines):
                     if region.cluster != other or states[name] != "running":
                         continue
                     with suppress(NoHttpResponse):
-                        await call(region.host, region.admin_port, method, target)
+                        await call(region, method, target)
                         break
 
     async def _resume_with_links(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
@@ -148,7 +148,7 @@ class LinkedRegions(RegionMachines):
         record = self._directory.read()
         region = record.regions[name]
         links = [link for link in record.links if name in link]
-        exchanges = [AdminExchange(region.host, region.admin_port) for _ in links]
+        exchanges = [AdminExchange(region) for _ in links]
         try:
             with suppress(NoHttpResponse):  # paused before it listened
                 for exchange, link in zip(exchanges, links, strict=True):
@@ -277,6 +277,9 @@ class RecordedRuntime(LinkedRegions):
                 waiting_for,
                 region.disk,
                 ClockOffset(region.clock_ahead_ms, region.clock_drift_ppm),
+                region.tls,
+                region.plain_service_url if region.tls else "",
+                region.plain_admin_url if region.tls else "",
             )
             for name, region in record.regions.items()
             for state, pid, waiting_for in [states[name]]

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from typing import Any
 
-from emulator.runtimes.contract import RunStatus
+from emulator.runtimes.contract import RegionStatus, RunStatus
 from emulator.runtimes.explain_queries import blocked_snapshots, replication_conflicts, replication_lag
 
 
@@ -33,6 +33,7 @@ def _as_json(status: RunStatus) -> dict[str, Any]:
                 "state": region.state,
                 "service_url": region.service_url,
                 "admin_url": region.admin_url,
+                **_tls_json(region),
                 "pid": region.pid,
                 "waiting_for": region.waiting_for,
                 "disk": dataclasses.asdict(region.disk),
@@ -51,3 +52,11 @@ def _as_json(status: RunStatus) -> dict[str, Any]:
             for link in status.links
         ],
     }
+
+
+def _tls_json(region: RegionStatus) -> dict[str, Any]:
+    """Return the addresses without TLS, and the files for TLS; nothing for a region without TLS."""
+    if region.tls is None:
+        return {}
+    plain = {"plain_service_url": region.plain_service_url, "plain_admin_url": region.plain_admin_url}
+    return {**plain, "tls": dataclasses.asdict(region.tls)}

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from emulator.errors import RuntimeFailure
 from emulator.model.protocol_events import ProtocolState
 from emulator.net.http import RESPONSE_SECONDS, NoHttpResponse, call
-from emulator.net.network import SocketNetwork
+from emulator.net.tls import network_with
 from emulator.run.directory import refuse_unknown
 from emulator.runtimes.contract import RegionStatus, Runtime
 
@@ -39,7 +39,7 @@ async def call_over_http(
     target = url.path + path
     try:
         response = await call(
-            SocketNetwork(), url.hostname or "", url.port or 0, method, target, body, seconds=seconds
+            network_with(region.tls), url.hostname or "", url.port or 0, method, target, body, seconds=seconds
         )
     except NoHttpResponse as error:
         raise OSError(str(error)) from None

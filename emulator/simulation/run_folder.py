@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from emulator.config.topology import CONFIGURATION_FILE, region_config
+from emulator.config.topology import CONFIGURATION_FILE, RegionPorts, region_config
 from emulator.run.history import run_name
 from emulator.run.history_events import HistoryEvent, framed
 from emulator.simulation.outcome import SimulationOutcome, StoredLog
@@ -28,7 +28,7 @@ def write_evidence(outcome: SimulationOutcome, folder: Path) -> None:
     """Write `regions/*`, `configuration/*` and `history/*` into a folder that may exist. The caller writes `run.json`
     and `topology.json`."""
     topology, stored = outcome.topology, outcome.stored
-    ports = dict.fromkeys(topology.region_names, (SERVICE_PORT, 0))
+    ports = dict.fromkeys(topology.region_names, RegionPorts(SERVICE_PORT, 0))
     for name in topology.region_names:
         region_dir = folder / "regions" / name
         region_dir.mkdir(parents=True, exist_ok=True)

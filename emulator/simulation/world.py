@@ -28,7 +28,7 @@ from typing import Any, Self, TypeVar
 
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionPorts, RegionSpec, Topology, region_config
 from emulator.model.frame_faults import FrameFault
 from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.net.http import RESPONSE_SECONDS, HttpResponse, call
@@ -101,7 +101,7 @@ class World:
         self.overrides = overrides
         self.simulation = simulation = simulation or Simulation(seed)
         self.client_settings = client_settings
-        ports = {region.name: (SERVICE_PORT, ADMIN_PORT) for region in topology.regions}
+        ports = {region.name: RegionPorts(SERVICE_PORT, ADMIN_PORT) for region in topology.regions}
         run_secret = f"{simulation.random('secret of the run').getrandbits(256):064x}"
 
         def later(seconds: float, action: Callable[[], None]) -> None:

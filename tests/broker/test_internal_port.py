@@ -91,7 +91,7 @@ async def _region_with_two_ways_in(**settings: bool) -> AsyncIterator[tuple[Regi
 
 async def test_lookups_return_the_address_for_the_side_of_the_client() -> None:
     async with _region_with_two_ways_in() as (region, _):
-        inside = int(region.clients.internal_url.rpartition(":")[2])
+        inside = int(region.clients.internal_urls.plain.rpartition(":")[2])
         assert await looked_up(region.clients.service_port) == "pulsar://127.0.0.1:16650"
         assert await looked_up(inside) == f"pulsar://us:{inside}"
 
@@ -100,7 +100,10 @@ async def test_clients_behind_mapped_ports_keep_their_service_url() -> None:
     """Nothing listens on the advertised port, as where a container's ports are mapped to ports that it does not know.
     Clients in the region's network reach its internal address directly."""
     async with _region_with_two_ways_in(proxy_through_service_url=True) as (region, _):
-        outside, inside = region.clients.service_port, int(region.clients.internal_url.rpartition(":")[2])
+        outside, inside = (
+            region.clients.service_port,
+            int(region.clients.internal_urls.plain.rpartition(":")[2]),
+        )
         assert (await _lookup_response(outside)).proxy_through_service_url
         assert not (await _lookup_response(inside)).proxy_through_service_url
         async with Client(f"pulsar://127.0.0.1:{outside}") as client, asyncio.timeout(5):
@@ -119,8 +122,8 @@ async def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_wa
             }
         for host in ("us:8080", "US:8080", "us"):
             assert await _looked_up_by_http(port, host) == {
-                "brokerUrl": region.clients.internal_url,
-                "nativeUrl": region.clients.internal_url,
+                "brokerUrl": region.clients.internal_urls.plain,
+                "nativeUrl": region.clients.internal_urls.plain,
                 "httpUrl": f"http://{host}",
             }
 

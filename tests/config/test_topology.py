@@ -12,12 +12,16 @@ import pytest
 
 from emulator.config.loading import load_topology
 from emulator.config.region import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, RegionConfig
-from emulator.config.topology import Topology, nearest, region_config
+from emulator.config.topology import RegionPorts, Topology, nearest, region_config
 from emulator.errors import ConfigurationError
 from tests.config.topology_files import write_topology
 
 SAMPLE = Path(__file__).parents[2] / "topology.yaml"
-PORTS = {"us-east": (6650, 8080), "us-west": (6651, 8081), "eu-central": (6652, 8082)}
+PORTS = {
+    "us-east": RegionPorts(6650, 8080),
+    "us-west": RegionPorts(6651, 8081),
+    "eu-central": RegionPorts(6652, 8082),
+}
 
 
 @pytest.fixture(scope="module")
@@ -263,11 +267,11 @@ class TestRegionConfig:
         config = region_config(
             sample,
             "us-east",
-            dict.fromkeys(PORTS, (6650, 8080)),
+            dict.fromkeys(PORTS, RegionPorts(6650, 8080)),
             region_dir=Path("/data"),
             bind_host="0.0.0.0",
             advertised_host="localhost",
-            advertised_ports=(32001, 32002),
+            advertised_ports=RegionPorts(32001, 32002),
             peer_hosts={"us-west": "us-west.internal", "eu-central": "eu-central.internal"},
         )
         assert (config.bind_host, config.service_port) == ("0.0.0.0", 6650)

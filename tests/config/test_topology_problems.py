@@ -37,7 +37,7 @@ CASES = [
         tenats: [public]
         """,
         """
-        topology.yaml:3: tenats: is not a key here; there are name, runtime, clusters, shape, links, tenants, namespaces, pulsar_peers, log, settings, compatibility, admin_hosts (did you mean 'tenants'?)
+        topology.yaml:3: tenats: is not a key here; there are name, runtime, clusters, shape, links, tenants, namespaces, pulsar_peers, log, settings, compatibility, admin_hosts, security (did you mean 'tenants'?)
         """,
     ),
     Case(

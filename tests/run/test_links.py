@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emulator.config.loading import load_topology
 from emulator.config.region import LinkShape
-from emulator.config.topology import Topology
+from emulator.config.topology import RegionPorts, Topology
 from emulator.run.directory import RunRecord, link_statuses, links_of, new_record
 from emulator.run.links import change_links
 from tests.config.topology_files import write_topology
@@ -33,7 +33,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Topology:
 
 
 def record_of(topology: Topology) -> RunRecord:
-    return new_record("process", topology, dict.fromkeys(topology.region_names, (1, 2)))
+    return new_record("process", topology, dict.fromkeys(topology.region_names, RegionPorts(1, 2)))
 
 
 def set_link(

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from emulator.config.region import LogConfig
+from emulator.config.topology import RegionPorts
 from emulator.errors import GeoemuError, Refused
 from emulator.runtimes.compose.command import compose_command
 from emulator.runtimes.compose.file import compose_file, container_config, published_kafka
@@ -39,7 +40,7 @@ def plan(
 ) -> ComposePlan:
     topology = with_regions(small_topology(folder), log=LogConfig(log, bootstrap_servers=servers))
     published = {
-        name: PublishedPorts("127.0.0.1", 16_650 + index, 18_080 + index, 19_092 + index)
+        name: PublishedPorts("127.0.0.1", RegionPorts(16_650 + index, 18_080 + index), 19_092 + index)
         for index, name in enumerate(topology.region_names)
     }
     compose_settings = ComposeSettings(**settings)  # type: ignore[arg-type]
@@ -98,7 +99,7 @@ def test_in_containers_regions_find_each_other_by_name_and_clients_by_published_
     assert [(peer.host, peer.port) for peer in config.peers] == [("us-east", 6650), ("eu-central", 6650)]
     assert (config.internal_host, config.internal_port) == ("us-west", 6650)
     assert (config.advertised_host, config.advertised_service_port) == ("127.0.0.1", 16_651)
-    assert (config.bind_host, config.service_port) == ("0.0.0.0", 6651)
+    assert (config.bind_host, config.service_port) == ("0.0.0.0", 6652)
     assert config.log == LogConfig("sqlite", path="/region/log.sqlite")
 
 
@@ -160,11 +161,11 @@ def test_names_that_yaml_or_compose_would_read_as_something_else_stay_names(tmp_
         for region, name in zip(first.regions, ("1e3", "no"), strict=True)
     )
     named = dataclasses.replace(topology, clusters=(dataclasses.replace(first, regions=odd), *others))
-    published = {name: PublishedPorts("::1", 1, 2) for name in named.region_names}
+    published = {name: PublishedPorts("::1", RegionPorts(1, 2)) for name in named.region_names}
     text = compose_file(dataclasses.replace(plan(tmp_path), topology=named, published=published))
     services = yaml.safe_load(text)["services"]
     assert list(services) == ["1e3", "no", "eu-central", "verify", *SPARK]
-    assert services["no"]["ports"][0] == "[::1]:1:6651"
+    assert services["no"]["ports"][0] == "[::1]:1:6652"
     assert services["no"]["labels"]["geoemu.region"] == "no"
 
 

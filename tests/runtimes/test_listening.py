@@ -18,9 +18,10 @@ import geoemu
 from emulator.config.loading import load_topology
 from emulator.config.region import RegionConfig
 from emulator.errors import Refused
+from emulator.net.addresses import in_url
 from emulator.recording.context import region_at_url
 from emulator.run.directory import RunDirectory
-from emulator.runtimes.admin_client import call
+from emulator.runtimes.admin_client import call_url
 from emulator.runtimes.compose.run_files import render
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES
 from emulator.runtimes.listening import listening_on
@@ -180,17 +181,17 @@ def test_all_published_ports_are_of_loopback_by_default(tmp_path: Path) -> None:
 
 
 async def _looked_up(host: str, port: int, admin_port: int) -> set[str]:
-    topic = "persistent/public/default/orders"
-    lookup = (await call(host, admin_port, "GET", f"/lookup/v2/topic/{topic}")).json()
-    status = (await call(host, admin_port, "GET", "/geoemu/v1/status")).json()
-    cluster = (await call(host, admin_port, "GET", "/admin/v2/clusters/us-east")).json()
+    topic, url = "persistent/public/default/orders", f"http://{in_url(host)}:{admin_port}"
+    lookup = (await call_url(url, "GET", f"/lookup/v2/topic/{topic}")).json()
+    status = (await call_url(url, "GET", "/geoemu/v1/status")).json()
+    cluster = (await call_url(url, "GET", "/admin/v2/clusters/us-east")).json()
     urls = [
         lookup["brokerUrl"],
         status["service_url"],
         cluster["brokerServiceUrl"],
         await looked_up(port, host),
     ]
-    other = (await call(host, admin_port, "GET", "/admin/v2/clusters/us-west")).json()
+    other = (await call_url(url, "GET", "/admin/v2/clusters/us-west")).json()
     assert urlsplit(other["brokerServiceUrl"]).hostname == host
     return set(urls)
 

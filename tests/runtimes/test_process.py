@@ -21,7 +21,7 @@ from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory
 from emulator.run.processes import ProcessState
 from emulator.runtimes import region_kafka, region_machines, region_processes, regions
-from emulator.runtimes.admin_client import NoHttpResponse, call
+from emulator.runtimes.admin_client import NoHttpResponse, call_url
 from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
 
@@ -253,7 +253,7 @@ async def test_a_link_changes_while_one_of_its_regions_is_stopping(
         port = runtime._directory.read().regions["us-west"].admin_port
         with suppress(NoHttpResponse):
             while True:
-                await call("127.0.0.1", port, "GET", "/")
+                await call_url(f"http://127.0.0.1:{port}", "GET", "/")
         await begin(elsewhere(runtime), "cut", CLIENTS, "us-west")
         assert states(await runtime.status())["us-west"] != "stopped", "it still stops"
         record = runtime._directory.read()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.config.region import LinkShape
-from emulator.config.topology import Topology
+from emulator.config.topology import RegionPorts, Topology
 from emulator.errors import Refused
 from emulator.run.directory import (
     RUN_VERSION,
@@ -35,7 +35,7 @@ def topology(tmp_path: Path) -> Topology:
 
 
 def record_of(topology: Topology, owner: ProcessIdentity = NO_PROCESS) -> RunRecord:
-    regions = {region.name: region_record(region, 1, 2) for region in topology.regions}
+    regions = {region.name: region_record(region, RegionPorts(1, 2)) for region in topology.regions}
     return RunRecord("process", owner, False, regions, links_of(topology))
 
 

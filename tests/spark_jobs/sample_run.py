@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.config.region import LinkShape, LogConfig, NamespaceConfig
-from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology, region_config
+from emulator.config.topology import ClusterSpec, LinkSpec, RegionPorts, RegionSpec, Topology, region_config
 from emulator.model.markers import Marker
 from emulator.model.values import Position
 from emulator.run.history import HistoryWriter
@@ -210,7 +210,7 @@ class SampleRun:
         run.mkdir(parents=True, exist_ok=True)
         (run / "run.json").write_text("{}\n")
         (run / "topology.json").write_text(self.topology.to_json())
-        ports = dict.fromkeys(self.regions, (0, 0))
+        ports = dict.fromkeys(self.regions, RegionPorts(0, 0))
         for region, entries in self.logs.items():
             folder = run / "regions" / region
             folder.mkdir(parents=True)

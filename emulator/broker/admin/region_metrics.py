@@ -94,7 +94,7 @@ def _add_region(metrics: Metrics, region: Region) -> None:
     for (method, reason), count in sorted(region.resources.refused_authentications.counts.items()):
         metrics.add(
             "geoemu_refused_authentications_total",
-            "Connections and requests whose credentials were refused.",
+            "Connections and requests whose credentials were refused, and links that TLS ended.",
             count,
             method=method,
             reason=reason,

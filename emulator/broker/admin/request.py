@@ -9,6 +9,7 @@ from typing import Any
 
 from emulator.broker.authentication.sender import ANY_CLIENT, Authenticate, Sender, accept_all
 from emulator.broker.authorizer import Requirement
+from emulator.broker.connection.connection import ServiceUrls
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
@@ -49,7 +50,9 @@ class AdminContext:
     authorize: Authorize = allow_all
     authenticate: Authenticate = accept_all
     port: int = 0
-    """The server's port; 0 before it listens."""
+    """The server's port without TLS; 0 before it listens, or if it is closed."""
+    port_tls: int = 0
+    """The server's port with TLS; 0: there is none."""
 
     def target(self, names: Mapping[str, str]) -> Target:
         """Return the object that a path with these names addresses. HttpError 412 for an invalid name: if names
@@ -94,15 +97,29 @@ class AdminRequest:
 
     @property
     def url(self) -> str:
-        """The URL of the HTTP port for external clients."""
-        config = self.region.config
+        """The URL of the HTTP port for external clients: the one without TLS, if it is open."""
+        plain, secured = self.urls
+        return plain or secured
+
+    @property
+    def urls(self) -> tuple[str, str]:
+        """The URLs of the HTTP ports for external clients, without and with TLS; empty: there is no such port."""
+        config, context = self.region.config, self.context
         host = in_url(config.advertised_host or self.local_address)
-        return f"http://{host}:{config.advertised_admin_port or self.context.port}"
+        plain = context.port and (config.advertised_admin_port or context.port)
+        secured = context.port_tls and (config.advertised_admin_port_tls or context.port_tls)
+        return f"http://{host}:{plain}" if plain else "", f"https://{host}:{secured}" if secured else ""
+
+    @property
+    def service_urls(self) -> ServiceUrls:
+        """The service URLs of the region for external clients."""
+        return self.region.clients.service_urls(self.local_address)
 
     @property
     def service_url(self) -> str:
-        """The service URL of the region for external clients."""
-        return self.region.clients.service_url(self.local_address)
+        """The service URL of the region for external clients: the one without TLS, if the port is open."""
+        urls = self.service_urls
+        return urls.plain or urls.secured
 
     def flag(self, name: str) -> bool:
         """Return the value of a Boolean parameter; False if the request has none."""

@@ -23,7 +23,7 @@ from emulator.core.metadata.merge import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.net.host_guard import HostGuard
 from emulator.net.http_server import HttpConnection, HttpError, PreparedCall, RequestHead, Response
-from emulator.net.network import Listener
+from emulator.net.network import Listener, Network
 
 logger = logging.getLogger(__name__)
 
@@ -73,20 +73,34 @@ class Admin:
         authenticate = accept_all if gate is None else HttpGate(gate, region.config.run_secret).authenticate
         self._context = AdminContext(region, links, authorize or _authorize_of(region), authenticate)
         self._guard = admin_guard(region.config)
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
 
     async def start(self) -> int:
-        """Begin to listen, and return the port. OSError when the port is not available."""
+        """Begin to listen, and return the port without TLS; 0: it is closed. OSError when a port is not available."""
         region = self._context.region
-        self._listener = await region.environment.network.listen(
-            lambda: HttpConnection(self, region.spawn), region.config.bind_host, region.config.admin_port
+        config, environment = region.config, region.environment
+        if config.has_plain_ports:
+            self._context.port = await self._listen_on(environment.network, config.admin_port)
+        if environment.tls_network is not None:
+            self._context.port_tls = await self._listen_on(environment.tls_network, config.admin_port_tls)
+        return self._context.port
+
+    async def _listen_on(self, network: Network, port: int) -> int:
+        region = self._context.region
+        listener = await network.listen(
+            lambda: HttpConnection(self, region.spawn), region.config.bind_host, port
         )
-        self._context.port = self._listener.port
-        return self._listener.port
+        self._listeners.append(listener)
+        return listener.port
+
+    @property
+    def port_tls(self) -> int:
+        """The port with TLS; 0: there is none."""
+        return self._context.port_tls
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
     def begin(self, head: RequestHead) -> PreparedCall:
         """Check a request as far as possible without its body. HttpError for a rejected request."""

@@ -12,6 +12,8 @@ from emulator.errors import ProtocolError, ServerError
 
 REGION: Final = "region"
 """The method of other regions: the secret of the run, and their token."""
+TLS_HANDSHAKE: Final = "tls_handshake"
+"""The method of connections that end in their TLS handshake."""
 
 
 class RefusedAuthentications:

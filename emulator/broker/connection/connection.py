@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from emulator.broker.authentication.gate import ClientGate
 from emulator.broker.authentication.refresh import CredentialRefresh
@@ -30,7 +31,7 @@ from emulator.errors import ProtocolError
 from emulator.model.principals import NO_PRINCIPAL, Principal
 from emulator.model.values import TopicName
 from emulator.net.addresses import in_url
-from emulator.net.network import Listener, own_address
+from emulator.net.network import Listener, Network, own_address
 from emulator.wire.commands import HANDSHAKE_REQUEST_ID, error_response
 
 if TYPE_CHECKING:
@@ -88,11 +89,15 @@ class TransactionKeys:
 class ClientConnection(asyncio.Protocol):
     """The connection of one client, which may be a replicator of another region."""
 
-    def __init__(self, region: ServingRegion, table: CommandTable, *, internal: bool = False) -> None:
+    def __init__(
+        self, region: ServingRegion, table: CommandTable, *, internal: bool = False, secured: bool = False
+    ) -> None:
         self.region = region
         self.table = table
         self.internal = internal
         """True for a client of the region's internal port, whose lookups return internal addresses."""
+        self.secured = secured
+        """True for a client of a port with TLS."""
         self.address = "?"
         self.local_address = ""
         """The region's address to which the client connected."""
@@ -292,6 +297,36 @@ class ClientConnection(asyncio.Protocol):
         self.consumers.close(consumer)
 
 
+class ServicePort(NamedTuple):
+    """One of the ports of a region for Pulsar clients."""
+
+    internal: bool = False
+    """For clients in the region's own network."""
+    secured: bool = False
+    """With TLS."""
+
+
+class ServiceUrls(NamedTuple):
+    """The addresses of a region for Pulsar clients."""
+
+    plain: str
+    """Empty: the port without TLS is closed."""
+    secured: str
+    """With TLS; empty: there is none."""
+
+    @classmethod
+    def of(cls, host: str, plain: int, secured: int) -> ServiceUrls:
+        """Return the URLs of two ports; 0: there is no such port."""
+        return cls(
+            f"pulsar://{in_url(host)}:{plain}" if plain else "",
+            f"pulsar+ssl://{in_url(host)}:{secured}" if secured else "",
+        )
+
+    @property
+    def preferred(self) -> str:
+        return self.secured or self.plain
+
+
 class ClientConnections:
     """The connections of one region's clients, and the ports at which it accepts them."""
 
@@ -303,25 +338,33 @@ class ClientConnections:
         self._link = region.environment.client_link
         """The link to ordinary clients, not to peers. Connections pass through it from the first fault on."""
         self._link.adopt_connections = self._emulate_link
-        self._listener: Listener | None = None
-        self._internal_listener: Listener | None = None
+        self._listeners: dict[ServicePort, Listener] = {}
 
     async def listen(self) -> None:
         """Accept clients. OSError when a port is not available."""
+        config, environment = self._region.config, self._region.environment
+        if config.has_plain_ports:
+            await self._listen_on(environment.network, config.service_port, config.internal_port)
+        if environment.tls_network is not None:
+            ports = config.service_port_tls, config.internal_port_tls
+            await self._listen_on(environment.tls_network, *ports, secured=True)
+
+    async def _listen_on(
+        self, network: Network, external: int, internal: int, *, secured: bool = False
+    ) -> None:
         region, table, config = self._region, self._table, self._region.config
-        listen = region.environment.network.listen
-        self._listener = await listen(
-            lambda: ClientConnection(region, table), config.bind_host, config.service_port
-        )
-        if config.internal_host:
-            self._internal_listener = await listen(
-                lambda: ClientConnection(region, table, internal=True), config.bind_host, config.internal_port
+        for is_internal, port in ((False, external), (True, internal)):
+            if is_internal and not config.internal_host:
+                continue
+            self._listeners[ServicePort(is_internal, secured)] = await network.listen(
+                partial(ClientConnection, region, table, internal=is_internal, secured=secured),
+                config.bind_host,
+                port,
             )
 
     def stop_listening(self) -> None:
-        for listener in (self._listener, self._internal_listener):
-            if listener is not None:
-                listener.close()
+        for listener in self._listeners.values():
+            listener.close()
 
     def client_admitted(self, connection: ClientConnection) -> None:
         """Emulate the link for a client whose CONNECT was accepted, if the link has a fault. Only now is it known that
@@ -347,24 +390,50 @@ class ClientConnections:
 
     @property
     def service_port(self) -> int:
-        return self._listener.port if self._listener is not None else self._region.config.service_port
-
-    def service_url(self, local_address: str) -> str:
-        """Return the URL in lookup responses for a client that connected to our address `local_address`."""
+        """The port without TLS; 0: it is closed."""
         config = self._region.config
-        port = config.advertised_service_port or self.service_port
-        return f"pulsar://{in_url(config.advertised_host or local_address)}:{port}"
-
-    def url_for(self, connection: ClientConnection) -> str:
-        """Return the URL of this region that lookup responses to a client contain: external or internal."""
-        return self.internal_url if connection.internal else self.service_url(connection.local_address)
+        return self._port(ServicePort(), config.service_port if config.has_plain_ports else 0)
 
     @property
-    def internal_url(self) -> str:
-        """The URL in lookup responses on the internal port."""
+    def service_port_tls(self) -> int:
+        """The port with TLS; 0: there is none."""
         config = self._region.config
-        port = self._internal_listener.port if self._internal_listener else config.internal_port
-        return f"pulsar://{in_url(config.internal_host)}:{port}"
+        return self._port(
+            ServicePort(secured=True), config.service_port_tls if config.security.tls is not None else 0
+        )
+
+    def _port(self, kind: ServicePort, configured: int) -> int:
+        listener = self._listeners.get(kind)
+        return configured if listener is None else listener.port
+
+    def service_urls(self, local_address: str) -> ServiceUrls:
+        """Return the URLs in lookup responses for a client that connected to our address `local_address`."""
+        config = self._region.config
+        plain, secured = self.service_port, self.service_port_tls
+        return ServiceUrls.of(
+            config.advertised_host or local_address,
+            plain and (config.advertised_service_port or plain),
+            secured and (config.advertised_service_port_tls or secured),
+        )
+
+    def urls_for(self, connection: ClientConnection) -> ServiceUrls:
+        """Return the URLs of this region that lookup responses to a client contain: external or internal."""
+        return self.internal_urls if connection.internal else self.service_urls(connection.local_address)
+
+    @property
+    def internal_urls(self) -> ServiceUrls:
+        """The URLs in lookup responses on the internal ports."""
+        config = self._region.config
+        ports = (
+            self._port(ServicePort(internal=True, secured=secured), configured)
+            for secured, configured in ((False, config.internal_port), (True, config.internal_port_tls))
+        )
+        plain, tls = ports
+        return ServiceUrls.of(
+            config.internal_host,
+            plain if config.has_plain_ports else 0,
+            tls if config.security.tls is not None else 0,
+        )
 
 
 def _address(peer: Any) -> str:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 def lookup(connection: ClientConnection, command: Lookup) -> None:
-    """Send the region's own address, because a region serves all its topics itself. Clients in the region's network
-    reach that address; others may have to keep their service URL (`proxy_through_service_url`)."""
+    """Send the region's own addresses, because a region serves all its topics itself; a client takes the one with or
+    without TLS, as its service URL. Clients in the region's network reach that address; others may have to keep their
+    service URL (`proxy_through_service_url`)."""
     if command.listener_name:
         raise ProtocolError(
             ServerError.ServiceNotReady,
@@ -38,8 +39,8 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
     else:
         region.check_topic(command.topic)
     proxied = region.config.settings.proxy_through_service_url and not connection.internal
-    url = region.clients.url_for(connection)
-    connection.answer(lookup_connect(command.request_id, url, proxy_through_service_url=proxied).encode())
+    urls = region.clients.urls_for(connection)
+    connection.answer(lookup_connect(command.request_id, *urls, proxy_through_service_url=proxied).encode())
 
 
 def _check_enabled(connection: ClientConnection) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.authentication.refusals import TLS_HANDSHAKE
 from emulator.broker.links.emulation import LinkCut
 from emulator.broker.replication import peer_auth
 from emulator.broker.replication.link_requests import LinkRequests
@@ -22,6 +23,7 @@ from emulator.core.flow.failure_detector import FailureDetector
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Schema
+from emulator.net.tls import described, is_tls_failure
 from emulator.wire import commands
 from emulator.wire.codec_hot.publishing import decode_peer_receipt
 from emulator.wire.command_types import CommandType
@@ -37,7 +39,7 @@ CONNECT_DEADLINE_SECONDS = 5.0
 """Maximum time of a connection attempt, including the time for which the emulated link holds it."""
 HANDSHAKE_SECONDS = 15.0
 """Maximum time from an open connection to CONNECTED; longer than what the remote region allows, which sends ERROR."""
-_LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_SILENT, Cause.LINK_UNFINISHED)
+_LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_TLS_FAILED, Cause.LINK_SILENT, Cause.LINK_UNFINISHED)
 """Causes that are shown while the handshake is retried, until the link is established or lost for another reason."""
 
 
@@ -163,7 +165,7 @@ class PeerLink(asyncio.Protocol):
         network = self.region.environment.peer_network
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_SECONDS):
-                await network.connect(lambda: self, self.config.host, self.config.port)
+                await network.connect(lambda: self, *self.config.address)
         except LinkCut:
             if self.is_removed:
                 return
@@ -172,10 +174,21 @@ class PeerLink(asyncio.Protocol):
         except Exception as failure:  # any, also of an invalid host name: the link must be retried
             if self.is_removed:
                 return
-            self.why_not = Cause.LINK_UNREACHABLE(
-                region=self.config.region, failure=str(failure) or "timed out"
-            )
+            if is_tls_failure(failure):
+                self.why_not = self._tls_failure(failure)
+            else:
+                self.why_not = Cause.LINK_UNREACHABLE(
+                    region=self.config.region, failure=str(failure) or "timed out"
+                )
             self._reconnection.schedule()
+
+    def _tls_failure(self, failure: BaseException) -> Reason:
+        """Count a connection that ended because of TLS, and log it unless the former attempt ended in the same way."""
+        self.region.resources.refused_authentications.note(TLS_HANDSHAKE, "peer")
+        reason = Cause.LINK_TLS_FAILED(region=self.config.region, failure=described(failure))
+        if str(reason) != str(self.why_not):
+            logger.warning("%s", reason)
+        return reason
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -207,7 +220,12 @@ class PeerLink(asyncio.Protocol):
         for timer in (self._keep_alive, self._handshake):
             if timer is not None:
                 timer.cancel()
-        lost = Cause.LINK_LOST(region=self.config.region, failure=str(exc or "closed by the peer"))
+        if exc is not None and is_tls_failure(
+            exc
+        ):  # the peer refuses our certificate after its own handshake
+            lost = self._tls_failure(exc)
+        else:
+            lost = Cause.LINK_LOST(region=self.config.region, failure=str(exc or "closed by the peer"))
         if not self.is_removed:
             self.why_not, self._refusal = self._refusal or lost, NO_REASON
         try:

@@ -33,6 +33,14 @@ class ReplicationCauses:
         "the remote region answered the newest handshake with an error",
         ("region {region} to accept the link; the connection is retried without limit",),
     )
+    LINK_TLS_FAILED = _link(
+        "no TLS connection to {region}: {failure}",
+        "this region does not accept the certificate of the remote region, or the remote region does not accept the"
+        " certificate of this one",
+        (
+            "valid certificates of both regions, of an authority that both trust, for the host name of the link",
+        ),
+    )
     LINK_SILENT = _link(
         "{region} does not respond",
         "the remote region sent nothing for one `peer_keep_alive_interval_ms`, or several after earlier losses, so this"

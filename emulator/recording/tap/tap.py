@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from emulator.errors import Refused
+from emulator.net.tls import Certificates, client_context
 from emulator.recording.tap.connection import TappedConnection
 from emulator.recording.tap.listener import TapListener
 from emulator.recording.tap.recorder import Recorder
@@ -20,12 +22,27 @@ CHUNK_BYTES = 256 * 1024
 HOST = "127.0.0.1"
 
 
+class ReachableRegion(Protocol):
+    """A region to which a tap connects."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def tls(self) -> Certificates | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class TappedRegion:
     """A region with its service URL through the tap."""
 
     name: str
     service_url: str
+    tls: Certificates | None = None
+    """Always None: clients connect to the tap without TLS."""
 
 
 class Tap:
@@ -38,13 +55,15 @@ class Tap:
         self._connections: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
 
-    async def open(self, regions: Iterable[tuple[str, str]]) -> list[TappedRegion]:
-        """Listen in front of these regions, given as (name, service URL). Return them with the URLs of the tap."""
-        return [await self._open_one(name, service_url) for name, service_url in regions]
+    async def open(self, regions: Iterable[ReachableRegion]) -> list[TappedRegion]:
+        """Listen in front of these regions. Return them with the URLs of the tap, which are without TLS: the tap reads
+        the commands, and connects to the region with TLS itself."""
+        return [await self._open_one(region) for region in regions]
 
-    async def _open_one(self, name: str, service_url: str) -> TappedRegion:
-        url = urlsplit(service_url)
+    async def _open_one(self, region: ReachableRegion) -> TappedRegion:
+        name, url = region.name, urlsplit(region.service_url)
         region_address = (url.hostname or "", url.port or 0)
+        tls = region.tls if url.scheme == "pulsar+ssl" else None
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
@@ -53,7 +72,7 @@ class Tap:
             try:
                 # Only `close` cancels the task.
                 with suppress(asyncio.CancelledError):
-                    await self._handle(name, tap_url, region_address, reader, writer)
+                    await self._handle(name, tap_url, region_address, tls, reader, writer)
             finally:
                 self._connections.discard(task)
                 listener.check_region()
@@ -77,11 +96,13 @@ class Tap:
         region: str,
         tap_url: str,
         region_address: tuple[str, int],
+        tls: Certificates | None,
         from_client: asyncio.StreamReader,
         to_client: asyncio.StreamWriter,
     ) -> None:
         try:
-            from_region, to_region = await asyncio.open_connection(*region_address)
+            context = None if tls is None else client_context(tls)
+            from_region, to_region = await asyncio.open_connection(*region_address, ssl=context)
         except OSError:
             to_client.close()
             return

@@ -5,10 +5,11 @@ Inside the run's network, regions are reached by their names, on Pulsar's own po
 
     pulsar://<region>:6650    for clients in containers, and for the other regions
     http://<region>:8080
+    pulsar+ssl://<region>:6651, https://<region>:8443     with TLS
 
 Clients on the host use published ports, which are forwarded to the region's second service port: lookups on it return
-the published address, lookups on 6650 the name. The regions themselves emulate links (latency, cut, hold), so one
-network is enough and no container needs privileges.
+the published address, lookups on 6650 and 6651 the name. The regions themselves emulate links (latency, cut, hold), so
+one network is enough and no container needs privileges. The files of TLS are mounted as secrets.
 
 Further services compute the verdict inside that network, one of them on a Spark cluster; they are started only with
 their Compose profiles.
@@ -19,10 +20,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from emulator.config.region import RegionConfig
-from emulator.config.topology import RegionSpec, region_config
+from emulator.config.region import PeerConfig, RegionConfig
+from emulator.config.security import SecurityConfig
+from emulator.config.topology import RegionSpec, Topology, region_config
 from emulator.errors import Refused
 from emulator.net.addresses import in_url, nearby
 from emulator.runtimes import dashboards
@@ -31,8 +34,12 @@ from emulator.runtimes.compose.plan import ComposePlan, kafka_owners, kafka_serv
 from emulator.runtimes.dashboards import GRAFANA_SERVICE, PROMETHEUS_SERVICE
 
 INTERNAL_PORT = 6650
-PUBLISHED_PORT = 6651
+INTERNAL_PORT_TLS = 6651
+PUBLISHED_PORT = 6652
+"""Port in the container to which the published service port is forwarded."""
+PUBLISHED_PORT_TLS = 6653
 ADMIN_PORT = 8080
+ADMIN_PORT_TLS = 8443
 KAFKA_INTERNAL_PORT = 9092
 KAFKA_PUBLISHED_PORT = 9094
 VERIFY_SERVICE = "verify"
@@ -44,6 +51,11 @@ CONFIGURATION_DIR = PurePosixPath("/configuration")
 """Mount point of the configuration store of a region's cluster. It is a volume, because several containers use the file
 at once, and file locks may not work in a shared folder of the host. The whole folder is mounted: SQLite needs its other
 files beside the database."""
+SECRETS_DIR = PurePosixPath("/run/secrets")
+"""Folder in which Compose mounts secrets."""
+SECRETS_FOLDER = "secrets"
+"""Folder of the run directory with the files that are mounted as secrets."""
+TLS_SECRETS = ("tls-certificate", "tls-key", "tls-authority")
 EVIDENCE_DIR = PurePosixPath("/evidence")
 """Mount point of the run directory in the verdict's service."""
 REPORT_FOLDER = "report"
@@ -62,13 +74,16 @@ def container_config(plan: ComposePlan, region: str, run_secret: str = "") -> Re
     names = plan.topology.region_names
     published = plan.published[region]
     owner = kafka_owners(plan.topology, plan.settings).get(region)
+    open_ports = [
+        _PORTS_IN_CONTAINER[key] for key in plan.topology.wanted_ports(plan.topology.region(region))
+    ]
     config = region_config(
         plan.topology,
         region,
-        dict.fromkeys(names, (PUBLISHED_PORT, ADMIN_PORT)),
+        dict.fromkeys(names, plan.topology.region_ports(open_ports)),
         region_dir=Path(REGION_DIR),
         bind_host="0.0.0.0",
-        advertised_ports=(published.service_port, published.admin_port),
+        advertised_ports=published.ports,
         peer_hosts={name: name for name in names},
         configuration_dir=Path(CONFIGURATION_DIR),
         bootstrap_servers=None if owner is None else f"{kafka_service(owner)}:{KAFKA_INTERNAL_PORT}",
@@ -77,8 +92,42 @@ def container_config(plan: ComposePlan, region: str, run_secret: str = "") -> Re
     return dataclasses.replace(
         config,
         internal_host=region,
-        internal_port=INTERNAL_PORT,
-        peers=tuple(dataclasses.replace(peer, port=INTERNAL_PORT) for peer in config.peers),
+        internal_port=INTERNAL_PORT if config.has_plain_ports else 0,
+        internal_port_tls=0 if config.security.tls is None else INTERNAL_PORT_TLS,
+        peers=tuple(map(_inside, config.peers)),
+        security=_security_in_container(config.security),
+    )
+
+
+_PORTS_IN_CONTAINER = {
+    "service_port": PUBLISHED_PORT,
+    "admin_port": ADMIN_PORT,
+    "service_port_tls": PUBLISHED_PORT_TLS,
+    "admin_port_tls": ADMIN_PORT_TLS,
+}
+
+
+def _inside(peer: PeerConfig) -> PeerConfig:
+    """Return a peer with its ports for other regions."""
+    return dataclasses.replace(
+        peer, port=peer.port and INTERNAL_PORT, port_tls=peer.port_tls and INTERNAL_PORT_TLS
+    )
+
+
+def _security_in_container(security: SecurityConfig) -> SecurityConfig:
+    """Return the security of a region, with the paths of its secrets."""
+    if security.tls is None:
+        return security
+    certificate, key, authority = (str(SECRETS_DIR / name) for name in TLS_SECRETS)
+    tls = dataclasses.replace(security.tls, certificate=certificate, key=key, authority=authority)
+    return dataclasses.replace(security, tls=tls)
+
+
+def secret_files(topology: Topology) -> dict[str, str]:
+    """Return the files that are mounted as secrets: their path on this machine by their name."""
+    tls = topology.security.tls
+    return (
+        {} if tls is None else dict(zip(TLS_SECRETS, (tls.certificate, tls.key, tls.authority), strict=True))
     )
 
 
@@ -108,6 +157,10 @@ def compose_file(plan: ComposePlan) -> str:
     for name in plan.topology.region_names:
         if name in reserved:
             raise Refused(f"region {name} has the name of the {reserved[name]}: rename it")
+        if plan.topology.security.tls is not None and not plan.topology.security.tls.plain_ports:
+            raise Refused(
+                "dashboards read the ports without TLS: set plain_ports in the topology, or omit --dashboards"
+            )
     owners = kafka_owners(plan.topology, plan.settings)
     kafkas = list(dict.fromkeys(owners.values()))
     parts = [
@@ -126,6 +179,8 @@ def compose_file(plan: ComposePlan) -> str:
         images = (_quoted(plan.settings.prometheus_image), _quoted(plan.settings.grafana_image))
         parts.append(dashboards.services(f"{plan.user}:{plan.group}", images, f"{RUN_LABEL}: {plan.project}"))
     parts.append(_volumes(plan))
+    if secrets := secret_files(plan.topology):
+        parts.append(_secrets(secrets))
     parts.append(_NETWORK.format(name=plan.project, subnet=plan.subnet))
     return "\n".join(parts)
 
@@ -231,6 +286,12 @@ def _volumes(plan: ComposePlan) -> str:
     return "\n".join(["volumes:", *lines, ""])
 
 
+def _secrets(names: Iterable[str]) -> str:
+    """Return the section of secrets: copies of the files that the topology names."""
+    lines = [f"  {name}: {{ file: {_quoted(f'./{SECRETS_FOLDER}/{name}')} }}" for name in names]
+    return "\n".join(["secrets:", *lines, ""])
+
+
 def _volume(plan: ComposePlan, cluster: str) -> str:
     """Return the volume of a cluster. It has a number, because cluster names may contain characters that volume names
     must not."""
@@ -245,15 +306,26 @@ def _region_service(plan: ComposePlan, region: RegionSpec, kafka_owner: str | No
     <<: *region
     labels: {{ {RUN_LABEL}: {plan.project}, {REGION_LABEL}: {_quoted(name)} }}
     volumes: [{_quoted(f"./regions/{name}:{REGION_DIR}")}, {_quoted(configuration)}]
-    ports:
-      - {_port(published.address, published.service_port, PUBLISHED_PORT)} # pulsar://
-      - {_port(published.address, published.admin_port, ADMIN_PORT)} # http://
 """
+    if secrets := secret_files(plan.topology):
+        text += f"    secrets: [{', '.join(secrets)}]\n"
+    text += "    ports:\n"
+    for port, (key, scheme) in zip(published.ports, _SCHEMES.items(), strict=True):
+        if port:
+            text += f"      - {_port(published.address, port, _PORTS_IN_CONTAINER[key])} # {scheme}://\n"
     if kafka_owner is not None:
         # `service_started`, not `service_healthy`: the region itself waits for Kafka, and can start meanwhile.
         kafka = _quoted(kafka_service(kafka_owner))
         text += f"    depends_on: {{ {kafka}: {{ condition: service_started }} }}\n"
     return text
+
+
+_SCHEMES = {
+    "service_port": "pulsar",
+    "admin_port": "http",
+    "service_port_tls": "pulsar+ssl",
+    "admin_port_tls": "https",
+}
 
 
 def _kafka_service(plan: ComposePlan, owner: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from emulator.config.topology import Topology
+from emulator.config.topology import RegionPorts, Topology
 from emulator.errors import Refused
 
 SMALLEST_SUBNET = 27
@@ -61,8 +61,7 @@ class PublishedPorts:
 
     address: str
     """Address of this machine to which the ports are bound; 127.0.0.1 by default."""
-    service_port: int
-    admin_port: int
+    ports: RegionPorts
     kafka_port: int = 0
     """Published port of the region's Kafka container; 0: the region has none."""
 

@@ -16,10 +16,12 @@ from emulator.run.directory import RunDirectory, claim_new_run, new_record, repl
 from emulator.runtimes.compose.file import (
     CONTAINER_USER,
     REPORT_FOLDER,
+    SECRETS_FOLDER,
     compose_file,
     container_config,
     dashboard_files,
     published_kafka,
+    secret_files,
 )
 from emulator.runtimes.compose.plan import (
     ComposePlan,
@@ -90,7 +92,7 @@ def fill_run(
     plan = ComposePlan(topology, settings, project, subnet, *_container_user(), published, dashboards)
     text = compose_file(plan)
 
-    ports = {name: (one.service_port, one.admin_port) for name, one in published.items()}
+    ports = {name: one.ports for name, one in published.items()}
     directory.create(new_record("compose", topology, ports, detached=detached), topology)
     folders = []
     run_token, run_secret = new_run_token(), new_run_secret()
@@ -106,6 +108,9 @@ def fill_run(
     for kafka_owner in set(kafka_owners(topology, settings).values()):
         folders.append(directory.path / "kafka" / kafka_owner)
         folders[-1].mkdir(parents=True)
+    if secret_files(topology):
+        folders.append(directory.path / SECRETS_FOLDER)
+        _copy_secrets(topology, folders[-1])
     folders.append(directory.path / REPORT_FOLDER)
     folders[-1].mkdir()
     if dashboards:
@@ -129,15 +134,30 @@ def _choose_published_ports(topology: Topology, settings: ComposeSettings) -> di
     with_kafka = set(kafka_owners(topology, settings).values())
     wanted = []
     for region in topology.regions:
-        ports = [("service_port", region.service_port), ("admin_port", region.admin_port)]
+        ports = [*topology.wanted_ports(region).items()]
         ports += [("kafka port", 0)] if region.name in with_kafka else []
         wanted += [WantedPort(region.name, key, region.address, port) for key, port in ports]
     ports_of: dict[str, list[int]] = {region.name: [] for region in topology.regions}
     for want, port in zip(wanted, choose_ports(wanted), strict=True):
         ports_of[want.region].append(port)
-    return {
-        region.name: PublishedPorts(region.address, *ports_of[region.name]) for region in topology.regions
-    }
+    found = {}
+    for region in topology.regions:
+        chosen = ports_of[region.name]
+        kafka_port = chosen.pop() if region.name in with_kafka else 0
+        found[region.name] = PublishedPorts(region.address, topology.region_ports(chosen), kafka_port)
+    return found
+
+
+def _copy_secrets(topology: Topology, folder: Path) -> None:
+    """Copy the files that are mounted as secrets; only their owner can read them."""
+    folder.mkdir(mode=0o700)
+    for name, path in secret_files(topology).items():
+        try:
+            content = Path(path).read_bytes()
+        except OSError as failure:
+            raise Refused(f"{path} cannot be read: {failure.strerror}") from failure
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_bytes(content)
 
 
 def _container_user() -> tuple[int, int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import emulator
+from emulator.run.directory import RunDirectory
 from emulator.run.history import seal_history
 from emulator.scenarios.actors.specs import (
     ActorFailure,
@@ -80,7 +81,15 @@ class ActorProcess:
             kind=_KINDS[type(self._part)],
             part=dataclasses.asdict(self._part),
             run_dir=str(self._run_dir.absolute()),
+            tls=self._tls_files(service_url),
         )
+
+    def _tls_files(self, service_url: str) -> dict[str, str] | None:
+        """Return the files with which clients connect to the regions of the run; None: without TLS."""
+        if not service_url.startswith("pulsar+ssl://"):
+            return None
+        tls = RunDirectory(self._run_dir).read().regions[self._part.region].tls
+        return None if tls is None else dataclasses.asdict(tls)
 
     async def move(self, region: str, service_url: str) -> None:
         await self._command("move", region=region, service_url=service_url)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from emulator.net.tls import Certificates
 from emulator.recording.context import RegionAddress, environment_variables
 from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
@@ -296,6 +297,8 @@ class _Tapped:
     name: str
     service_url: str
     admin_url: str
+    tls: Certificates | None
+    """For the admin URL; the tap has no TLS."""
 
 
 class TappedProgram:
@@ -314,9 +317,9 @@ class TappedProgram:
             known = list(regions)
             self._history = HistoryWriter(self._path, self._name, program="geoemu tap", others=["scenario"])
             self._tap = Tap(self._history)
-            opened = await self._tap.open((one.name, one.service_url) for one in known)
+            opened = await self._tap.open(known)
             self._regions = tuple(
-                _Tapped(one.name, tapped.service_url, one.admin_url)
+                _Tapped(one.name, tapped.service_url, one.admin_url, one.tls)
                 for one, tapped in zip(known, opened, strict=True)
             )
         return self._regions

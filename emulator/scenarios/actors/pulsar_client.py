@@ -13,6 +13,7 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
+from emulator.net.tls import Certificates
 from emulator.run.history import HistoryWriter
 from emulator.scenarios.actors.specs import Counts
 
@@ -33,8 +34,11 @@ Pause = Callable[[float], None]
 class PulsarActor(ABC):
     """An actor that works in one region at a time, with a new client after each move."""
 
-    def __init__(self, region: str, history: HistoryWriter, log: Path, pause: Pause) -> None:
+    def __init__(
+        self, region: str, history: HistoryWriter, log: Path, pause: Pause, tls: Certificates | None = None
+    ) -> None:
         self._region = region
+        self._tls = tls
         self._history = history
         self._log = log
         self._pause = pause
@@ -89,9 +93,20 @@ class PulsarActor(ABC):
             service_url,
             operation_timeout_seconds=OPERATION_TIMEOUT_SECONDS,
             connection_timeout_ms=CONNECTION_TIMEOUT_MS,
+            **({} if self._tls is None else tls_options(self._tls)),
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Info, str(self._log)),
         )
         return self._client
+
+
+def tls_options(tls: Certificates) -> dict[str, Any]:
+    """Return the arguments of the Python client for a connection with TLS."""
+    own = {"tls_certificate_file_path": tls.certificate, "tls_private_key_file_path": tls.key}
+    return {
+        "tls_trust_certs_file_path": tls.authority,
+        "tls_validate_hostname": True,
+        **(own if tls.certificate else {}),
+    }
 
 
 def _close_quietly(client: pulsar.Client) -> None:

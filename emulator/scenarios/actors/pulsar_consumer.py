@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
 
+from emulator.net.tls import Certificates
 from emulator.recording.responses import message_id_text
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome, payload_digest
@@ -29,8 +30,15 @@ _CONSUMER_TYPES = {
 class ConsumerActor(PulsarActor):
     """Receives and acknowledges messages, and records each delivery."""
 
-    def __init__(self, part: ConsumerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
-        super().__init__(part.region, history, log, pause)
+    def __init__(
+        self,
+        part: ConsumerSpec,
+        history: HistoryWriter,
+        log: Path,
+        pause: Pause,
+        tls: Certificates | None = None,
+    ) -> None:
+        super().__init__(part.region, history, log, pause, tls)
         self._part = part
         self._consumer: pulsar.Consumer | None = None
         self._seen: set[tuple[str, str, str, int]] = set()

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.model.hashing import KeyHash
+from emulator.net.tls import Certificates
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest
@@ -37,8 +38,15 @@ LATE_SECONDS_MAX = 0.1
 class ProducerActor(PulsarActor):
     """Publishes at a steady rate and records the outcome of each message."""
 
-    def __init__(self, part: ProducerSpec, history: HistoryWriter, log: Path, pause: Pause) -> None:
-        super().__init__(part.region, history, log, pause)
+    def __init__(
+        self,
+        part: ProducerSpec,
+        history: HistoryWriter,
+        log: Path,
+        pause: Pause,
+        tls: Certificates | None = None,
+    ) -> None:
+        super().__init__(part.region, history, log, pause, tls)
         self._part = part
         self._senders = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()

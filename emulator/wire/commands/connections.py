@@ -101,6 +101,7 @@ class LookupResponse(Command):
     request_id: int
     response: int
     service_url: Annotated[str | None, "brokerServiceUrl"] = None
+    service_url_tls: Annotated[str | None, "brokerServiceUrlTls"] = None
     authoritative: bool | None = None
     proxy_through_service_url: bool | None = None
     error: ServerError | None = None
@@ -112,12 +113,14 @@ class LookupResponse(Command):
 
 
 def lookup_connect(
-    request_id: int, service_url: str, *, proxy_through_service_url: bool = False
+    request_id: int, service_url: str, service_url_tls: str = "", *, proxy_through_service_url: bool = False
 ) -> LookupResponse:
-    """Return the response that the broker at `service_url` serves the topic. `proxy_through_service_url`: the client
-    reaches it through the service URL that it already uses."""
+    """Return the response that the broker at these URLs serves the topic; empty: it has no such port.
+    `proxy_through_service_url`: the client reaches it through the service URL that it already uses."""
     connect = pb.CommandLookupTopicResponse.Connect
-    return LookupResponse(request_id, connect, service_url, True, proxy_through_service_url)
+    return LookupResponse(
+        request_id, connect, service_url or None, service_url_tls or None, True, proxy_through_service_url
+    )
 
 
 def lookup_failed(request_id: int, problem: ProtocolError) -> LookupResponse:

@@ -19,7 +19,7 @@ from emulator.core.replication.subscription_updates import update_for
 from emulator.model.explanations import Explanation, with_conflicts
 from emulator.model.markers import SubscriptionUpdate
 from emulator.model.values import Position
-from emulator.runtimes.admin_client import HttpResponse, call
+from emulator.runtimes.admin_client import HttpResponse, call_url
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.markers import encode_marker
 from tests.broker.connection.raw import raw_client
@@ -53,7 +53,7 @@ async def ask(world: Regions, region: str, method: str, target: str, body: Any =
     admin = Admin(world.running[region], {})
     port = await admin.start()
     try:
-        return await call("127.0.0.1", port, method, target, body)
+        return await call_url(f"http://127.0.0.1:{port}", method, target, body)
     finally:
         admin.close()
 

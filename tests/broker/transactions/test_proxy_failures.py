@@ -13,7 +13,7 @@ import pytest
 
 from emulator.client import Client, ClientError, InitialPosition
 from emulator.recording.tap.connection import TappedConnection
-from emulator.recording.tap.tap import Tap
+from emulator.recording.tap.tap import Tap, TappedRegion
 from emulator.run.history import HistoryWriter
 from tests.broker.regions import QUICK, Regions, regions
 from tests.broker.transactions.test_client_transactions import stored
@@ -41,7 +41,7 @@ class DyingProxy:
         return carried
 
     async def open(self, world: Regions) -> str:
-        (region,) = await self._tap.open([("us", f"pulsar://127.0.0.1:{world.ports['us']}")])
+        (region,) = await self._tap.open([TappedRegion("us", f"pulsar://127.0.0.1:{world.ports['us']}")])
         return region.service_url
 
     async def close(self) -> None:

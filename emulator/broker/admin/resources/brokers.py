@@ -134,14 +134,25 @@ async def runtime(call: AdminRequest) -> Content:
     return {
         "clusterName": config.region,
         "advertisedAddress": config.advertised_host or call.local_address,
-        "brokerServicePort": str(region.clients.service_port),
-        "webServicePort": str(call.context.port),
+        **_ports(call),
         "keepAliveIntervalSeconds": as_text(settings.keep_alive_interval_ms / 1_000),
         "allowAutoTopicCreation": as_text(settings.allow_auto_topic_creation),
         **{name: as_text(getattr(settings, field)) for name, field in SETTINGS.items()},
         **{name: _default_as_text(one, config) for name, one in DYNAMIC.items()},
         **_dynamic(region),
     }
+
+
+def _ports(call: AdminRequest) -> dict[str, str]:
+    """Return the ports by their setting in Pulsar, without those that the region does not have."""
+    clients, context = call.region.clients, call.context
+    ports = {
+        "brokerServicePort": clients.service_port,
+        "brokerServicePortTls": clients.service_port_tls,
+        "webServicePort": context.port,
+        "webServicePortTls": context.port_tls,
+    }
+    return {name: str(port) for name, port in ports.items() if port}
 
 
 async def set_dynamic(call: AdminRequest) -> None:
@@ -202,8 +213,10 @@ async def load_report(call: AdminRequest) -> Content:
     unlimited = {"usage": 0.0, "limit": 0.0}
     return {
         "loadReportType": "LocalBrokerData",
-        "webServiceUrl": call.url,
-        "pulsarServiceUrl": call.service_url,
+        "webServiceUrl": call.urls[0],
+        "webServiceUrlTls": call.urls[1],
+        "pulsarServiceUrl": call.service_urls.plain,
+        "pulsarServiceUrlTls": call.service_urls.secured,
         "persistentTopicsEnabled": True,
         "nonPersistentTopicsEnabled": True,
         **dict.fromkeys(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), unlimited),

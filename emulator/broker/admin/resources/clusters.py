@@ -10,12 +10,13 @@ from typing import Any, Final
 from emulator.broker.admin.parsing import names_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads
+from emulator.broker.connection.connection import ServiceUrls
 from emulator.broker.region import Region
 from emulator.core.authorization.rule import Permission
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import ClusterPath, parse_path
 from emulator.model.values import is_valid_name
-from emulator.net.addresses import in_url, is_loopback
+from emulator.net.addresses import is_loopback
 from emulator.net.http_server import HttpError
 from emulator.storage.configuration.contract import ABSENT, Conflict
 
@@ -88,19 +89,26 @@ def cluster_document(call: AdminRequest, name: str) -> Mapping[str, Any]:
     not exist."""
     region, stored = call.region, _document(call.region, name)
     if name == region.config.region:
-        return {
-            "serviceUrl": call.url,
-            "brokerServiceUrl": call.service_url,
-            **_DEFAULT_FIELDS,
-            **(stored or {}),
-        }
+        return {**_addresses(call), **_DEFAULT_FIELDS, **(stored or {})}
     for peer in region.config.peers:
         if peer.region == name:
-            url = f"pulsar://{in_url(_address_for_client(peer.host, call))}:{peer.port}"
-            return {"brokerServiceUrl": url, **_DEFAULT_FIELDS, **(stored or {})}
+            urls = ServiceUrls.of(_address_for_client(peer.host, call), peer.port, peer.port_tls)
+            return {**_service_urls(urls), **_DEFAULT_FIELDS, **(stored or {})}
     if stored is None:
         raise HttpError(404, "Cluster does not exist")
     return stored
+
+
+def _addresses(call: AdminRequest) -> dict[str, str]:
+    """Return the fields with the addresses of this region; without those of ports that it does not have."""
+    plain, secured = call.urls
+    web = {"serviceUrl": plain, "serviceUrlTls": secured}
+    return {name: url for name, url in web.items() if url} | _service_urls(call.service_urls)
+
+
+def _service_urls(urls: ServiceUrls) -> dict[str, str]:
+    fields = {"brokerServiceUrl": urls.plain, "brokerServiceUrlTls": urls.secured}
+    return {name: url for name, url in fields.items() if url}
 
 
 def _address_for_client(host: str, call: AdminRequest) -> str:

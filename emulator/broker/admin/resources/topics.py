@@ -29,6 +29,7 @@ from emulator.core.partitions import partition_names
 from emulator.model.stored_keys import TopicPropertiesKey
 from emulator.model.transaction_names import COORDINATORS
 from emulator.model.values import NON_PERSISTENT, PERSISTENT, TopicName
+from emulator.net.addresses import in_url
 from emulator.net.host_guard import host_in
 from emulator.net.http_server import HttpError
 
@@ -201,13 +202,30 @@ async def look_up(call: AdminRequest) -> Content:
     region, name = call.region, full_topic_name(call.names)
     if not (name.startswith(COORDINATORS) and region.coordinators.count):
         region.check_topic(name)
-    url, http_url = call.service_url, call.url
+    (plain, secured), (http_url, https_url) = call.service_urls, call.urls
     # External and internal clients use the same port; internal ones use the region's internal host name.
     inside = region.config.internal_host.lower()
     if inside and host_in(call.host) == inside:
-        url, http_url = region.clients.internal_url, f"http://{call.host}"
+        plain, secured = region.clients.internal_urls
+        http_url, https_url = _internal_web_urls(call)
     # Clients with the C++ library crash (SIGSEGV) if both of the last two fields are missing.
-    return {"brokerUrl": url, "nativeUrl": url, "httpUrl": http_url, "brokerUrlTls": "", "brokerUrlSsl": ""}
+    return {
+        "brokerUrl": plain,
+        "nativeUrl": plain,
+        "httpUrl": http_url,
+        **({"httpUrlTls": https_url} if https_url else {}),
+        "brokerUrlTls": secured,
+        "brokerUrlSsl": secured,
+    }
+
+
+def _internal_web_urls(call: AdminRequest) -> tuple[str, str]:
+    """Return the URLs of the HTTP ports by the host name of the request, without and with TLS."""
+    port, port_tls = call.context.port, call.context.port_tls
+    if not port_tls:
+        return f"http://{call.host}", ""
+    host = in_url(host_in(call.host))
+    return f"http://{host}:{port}" if port else "", f"https://{host}:{port_tls}"
 
 
 async def bundle(call: AdminRequest) -> Content:
@@ -323,7 +341,7 @@ LOOKUPS = (
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
         get=reads(
             look_up,
-            "Addresses for the topic, by the host name of the request. TLS is not supported: "
+            "Addresses for the topic, by the host name of the request. Without `security.tls` in the topology, "
             "`brokerUrlTls` and `brokerUrlSsl` are empty.",
             permission=Permission.LOOKUP,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -159,6 +160,17 @@ async def link_refused(world: Regions, us: Client) -> Steps:
     yield
     await world.crash("eu")
     await world.start("eu")
+
+
+@in_regions(Cause.LINK_TLS_FAILED, *LINK)
+async def link_tls_failed(world: Regions, us: Client) -> Steps:
+    async def connect(*_: object) -> None:
+        raise ssl.SSLError(1, "[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca (_ssl.c:1)")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.running["us"].environment.peer_network, "connect", connect)
+        world.links["us", "eu"].reset()
+        yield
 
 
 @in_regions(Cause.LINK_SILENT, *LINK, of_region={"us": {"peer_keep_alive_interval_ms": 50}})
