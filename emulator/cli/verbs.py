@@ -8,6 +8,7 @@ from __future__ import annotations
 from emulator.cli import (
     init,
     token,
+    certs,
     run,
     client_environment,
     graph,
@@ -32,6 +33,7 @@ from emulator.cli.application import app
 FAMILIES = (
     init,
     token,
+    certs,
     run,
     client_environment,
     graph,

@@ -43,7 +43,7 @@ def complaints(stderr: str) -> str:
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "await bandwidth chaos check cut dashboard delay diff disk doctor down drop duplicate env explain export "
+        "await bandwidth certs chaos check cut dashboard delay diff disk doctor down drop duplicate env explain export "
         "failover-plan flap graph half-open heal hold init kill latency logs lose pause power-loss profile "
         "pulsar-admin render reorder reset restart resume run seal simulate skew stall start status stop sweep "
         "tap token top translate up verify"
@@ -84,7 +84,7 @@ def test_every_help_has_an_example(verb: list[str]) -> None:
     assert result.exit_code == 0
     assert "Example: geoemu " in result.stdout
     assert (
-        verb in ([], ["check"], ["diff"], ["doctor"], ["init"], ["render"], ["sweep"], ["token"])
+        verb in ([], ["certs"], ["check"], ["diff"], ["doctor"], ["init"], ["render"], ["sweep"], ["token"])
         or "--run-dir" in result.stdout
     )
 

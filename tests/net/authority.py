@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
+
 from emulator.config.certificates import (
     BOTH_SIDES,
     LOCAL_HOSTS,
@@ -16,7 +17,6 @@ from emulator.config.certificates import (
     Validity,
     issued_by,
 )
-
 from emulator.net.tls import Certificates
 
 
