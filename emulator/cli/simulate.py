@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -178,16 +178,24 @@ class Simulate:
 
     def _read(self) -> SimulatedScenario:
         """Read the scenario and the topology. Raises ConfigurationError."""
-        from emulator.config.loading import load_topology
         from emulator.scenarios.scenario import find_scenario
         from emulator.simulation.scenarios.run import prepare_scenario
 
         if self.faults is not None:
-            return self.faults.of(self.scenario, load_topology(self.topology))
+            return self.faults.of(self.scenario, self._load_topology())
         path = find_scenario(Path(self.scenario))
         if not self.scenario or not path.exists():
             raise ConfigurationError([self._unknown()])
-        return prepare_scenario(path, load_topology(self.topology))
+        return prepare_scenario(path, self._load_topology())
+
+    def _load_topology(self) -> Topology:
+        """Read the topology, without its TLS, for which virtual time has no meaning. Raises ConfigurationError."""
+        from emulator.config.loading import load_topology
+
+        topology = load_topology(self.topology)
+        if topology.security.tls is not None:
+            print(f"{self.topology}: security.tls has no effect in virtual time", file=sys.stderr)
+        return replace(topology, security=replace(topology.security, tls=None, client=None))
 
     def _unknown(self) -> Problem:
         from emulator.scenarios.scenario import shipped_scenarios
