@@ -59,7 +59,7 @@ MEANINGS: Final[Mapping[ServerError, str]] = {
     ServerError.MetadataError: "a consumer unsubscribes while its subscription has other consumers",
     ServerError.PersistenceError: "the log or the cursor could not be written or read; the outcome may be unknown",
     ServerError.AuthenticationError: "a peer cannot prove that it is the region that it claims to be",
-    ServerError.AuthorizationError: "a client uses a command, or replicates, as only other regions may",
+    ServerError.AuthorizationError: "the client's role lacks a permission, or the command is for other regions only",
     ServerError.ConsumerBusy: "the subscription has another consumer, or a limit of consumers is reached",
     ServerError.ServiceNotReady: "the topic is being loaded, unloaded or deleted; the client retries",
     ServerError.ProducerBlockedQuotaExceededError: "the quota `producer_request_hold` is exceeded; clients retry",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.client_limits import check_count
-from emulator.broker.connection.dispatch import CommandingConnection, begin, refuse
+from emulator.broker.connection.dispatch import CommandingConnection, refuse, repeat
 from emulator.broker.connection.liveness import Liveness
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.topic.producer import ConnectedProducer
@@ -154,7 +154,8 @@ class ClientProducers:
             request = replace(claim.request, producer_name=claim.producer_name)
             # Set before the region repeats the request: the client may close the producer in between.
             self.opening[claim.producer_id] = request
-            begin(connection, connection.table.repeated[CommandType.PRODUCER], request)
+            if not repeat(connection, connection.table.repeated[CommandType.PRODUCER], request):
+                self.end_opening(request)
 
 
 class ClientConsumers:

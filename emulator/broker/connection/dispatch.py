@@ -158,8 +158,7 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
     stage = row.stage
     try:
         if row.requires is not None and connection.authorizer is not None:
-            for requirement in row.requires.of(value):
-                connection.authorizer.check(connection.trust, connection.principal, requirement)
+            _authorize(connection, connection.authorizer, row.requires, value)
         if stage is _ENTRY:
             row.handle(connection, value, entry)
         elif stage is _INLINE:
@@ -168,6 +167,26 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
             begin(connection, row, value)
     except ProtocolError as problem:
         refuse(connection, row, value, problem)
+
+
+def _authorize(
+    connection: CommandingConnection, authorizer: Authorizer, requires: CommandRequirements, value: Any
+) -> None:
+    for requirement in requires.of(value):
+        authorizer.check(connection.trust, connection.principal, requirement)
+
+
+def repeat(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> bool:
+    """Repeat the request of a client by a row of `CommandTable.repeated`, with the permissions that its role has now.
+    Return whether it was started."""
+    try:
+        if row.requires is not None and connection.authorizer is not None:
+            _authorize(connection, connection.authorizer, row.requires, value)
+        begin(connection, row, value)
+    except ProtocolError as problem:
+        refuse(connection, row, value, problem)
+        return False
+    return True
 
 
 def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> None:

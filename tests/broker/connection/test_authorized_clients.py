@@ -106,6 +106,23 @@ async def test_a_revocation_applies_to_the_next_producer_and_not_to_the_attached
         assert (await writer.open_producer(2, name="q")).producer_name == "q"
 
 
+async def test_a_waiting_producer_of_an_unloaded_topic_needs_the_permission_again(tmp_path: Path) -> None:
+    grants = Grants(by_role={"writer": PRODUCE})
+    async with authorized(tmp_path, grants) as world, client_of(world, "writer") as writer:
+        region = world.running["us"]
+        await writer.open_producer(1, name="owner", producer_access_mode=pb.WaitForExclusive)
+        writer.ask_for_producer(2, name="waiter", producer_access_mode=pb.WaitForExclusive)
+        assert not (await writer.next()).producer_success.producer_ready
+        await region.policies.set(DEFAULT, PERMISSIONS, None)
+        await region.directory.unload("persistent://public/default/orders", "test")
+        answers = [await writer.next(), await writer.next()]
+        assert {one.close_producer.producer_id for one in answers if one.HasField("close_producer")} == {1}
+        assert {one.error.error for one in answers if one.HasField("error")} == {pb.AuthorizationError}
+        await region.policies.set(DEFAULT, PERMISSIONS, grants)
+        again = await writer.open_producer(2, name="waiter", producer_access_mode=pb.WaitForExclusive)
+        assert (again.producer_name, again.producer_ready) == ("waiter", False)
+
+
 async def test_subscription_names_must_begin_with_the_role_if_the_namespace_requires_it(
     tmp_path: Path,
 ) -> None:
