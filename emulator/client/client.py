@@ -38,6 +38,7 @@ from emulator.errors import ServerError
 from emulator.model.hashing import KeyHash
 from emulator.model.transaction_names import check_key
 from emulator.model.values import AccessMode, Schema
+from emulator.net.credentials import NO_CREDENTIALS, Credentials
 from emulator.net.network import Network
 from emulator.net.tls import Certificates
 from emulator.wire.commands.producers import (
@@ -63,13 +64,15 @@ class Client(ConsumerClient):
         wall_clock_ms: Callable[[], int] | None = None,
         transaction_key: str | None = None,
         tls: Certificates | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """`service_url`: one URL, or several in the order of fail-over.
         `tls`: the files of the trusted authorities, and of the client's own certificate, for `pulsar+ssl://` URLs.
         `transaction_key`: beginning a transaction under a key fences the former client with this key and aborts its
         transaction. Keys are per region.
+        `credentials`: files of a token, or of a name and its password; they are read for each connection.
         `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for an invalid URL or key."""
-        super().__init__(service_url, network, settings, chance, wall_clock_ms, tls)
+        super().__init__(service_url, network, settings, chance, wall_clock_ms, tls, credentials)
         self._transaction_key = transaction_key if transaction_key is None else check_key(transaction_key)
 
     async def __aenter__(self) -> Self:

@@ -8,10 +8,20 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from emulator.client.types import ClientError, ClientSettings, ExpiredTransaction
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
+from emulator.net.credentials import NO_CREDENTIALS, Credentials
 from emulator.wire.codec_hot.consuming import MessageMeta, decode_message
 from emulator.wire.codec_hot.publishing import Receipt, decode_receipt
 from emulator.wire.command_types import CommandType
-from emulator.wire.commands.connections import PROTOCOL_VERSION, Connect, Connected, TopicsUpdate
+from emulator.wire.commands.connections import (
+    HANDSHAKE_REQUEST_ID,
+    PROTOCOL_VERSION,
+    AuthChallenge,
+    AuthResponse,
+    Connect,
+    Connected,
+    Error,
+    TopicsUpdate,
+)
 from emulator.wire.commands.consumers import AckResponse, ActiveConsumerChange, CloseConsumer
 from emulator.wire.commands.producers import CloseProducer, GetOrCreateSchemaResponse, SendError
 from emulator.wire.commands.spec import COMMANDS, Command, RequestCommand
@@ -73,9 +83,16 @@ class BrokerConnection(asyncio.Protocol):
     """One connection to a broker; usable once `connected` has resolved."""
 
     def __init__(
-        self, address: tuple[str, int], settings: ClientSettings, on_lost: Callable[[BrokerConnection], None]
+        self,
+        address: tuple[str, int],
+        settings: ClientSettings,
+        on_lost: Callable[[BrokerConnection], None],
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
+        """Raises OSError if the credentials cannot be read."""
         self.address = address
+        self._credentials = credentials
+        self._login = credentials.login()
         self._settings = settings
         self._on_lost = on_lost
         loop = asyncio.get_running_loop()
@@ -103,7 +120,10 @@ class BrokerConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._schedule_keep_alive()
-        self.write(Connect(CLIENT_VERSION, PROTOCOL_VERSION).encode())
+        connect = Connect(
+            CLIENT_VERSION, PROTOCOL_VERSION, *self._login, can_refresh_credentials=bool(self._login[0])
+        )
+        self.write(connect.encode())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -227,6 +247,11 @@ class BrokerConnection(asyncio.Protocol):
                 self.max_message_bytes = max(0, command.max_message_bytes or 0) or MESSAGE_BYTES_MAX
                 if not self.connected.done():
                     self.connected.set_result(None)
+            case AuthChallenge():
+                self._refresh_credentials()
+            case Error() if command.request_id == HANDSHAKE_REQUEST_ID and not self.connected.done():
+                self.connected.set_exception(rejected(command.error, command.message, definite=True))
+                self.connected.exception()  # Mark as retrieved: the caller may have stopped waiting.
             case SendError():
                 producer = self.producers.get(command.producer_id)
                 if producer is not None:
@@ -245,6 +270,15 @@ class BrokerConnection(asyncio.Protocol):
                     watcher.topics_changed(command)
             case _ if command.type_ in RESPONSES:
                 self._handle_response(command, cast(RequestCommand, command).request_id)
+
+    def _refresh_credentials(self) -> None:
+        """Present the credentials as they are now, because the former ones have expired."""
+        try:
+            method, data = self._credentials.login()
+        except OSError:
+            self.abort()
+        else:
+            self.write(AuthResponse(method, data).encode())
 
     def _notify_closed(self, handler: Handler | None) -> None:
         if handler is not None:

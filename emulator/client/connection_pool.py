@@ -14,6 +14,7 @@ from emulator.client.connection import BrokerConnection
 from emulator.client.types import FINAL_ERRORS, ClientError, ClientSettings
 from emulator.errors import ServerError
 from emulator.model.values import PARTITIONS_MAX
+from emulator.net.credentials import NO_CREDENTIALS, Credentials
 from emulator.net.network import Network
 from emulator.net.tls import Certificates, network_with
 from emulator.wire.commands.connections import (
@@ -70,6 +71,7 @@ class ConnectionPool:
         chance: random.Random | None,
         wall_clock_ms: Callable[[], int] | None,
         tls: Certificates | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         """ValueError for an invalid URL."""
         urls = [service_url] if isinstance(service_url, str) else list(service_url)
@@ -96,6 +98,7 @@ class ConnectionPool:
         self._connecting: dict[Address, asyncio.Task[BrokerConnection]] = {}
         self._handles: dict[Handle, None] = {}
         self._next_id = 0
+        self._credentials = credentials
 
     @property
     def service_address(self) -> Address:
@@ -164,7 +167,10 @@ class ConnectionPool:
             task.exception()  # Mark as retrieved: the caller may have stopped waiting.
 
     async def _open_connection(self, address: Address) -> BrokerConnection:
-        connection = BrokerConnection(address, self.settings, self._remove)
+        try:
+            connection = BrokerConnection(address, self.settings, self._remove, self._credentials)
+        except OSError as failure:
+            raise ClientError(f"cannot read the credentials: {failure}", definite=True) from None
         try:
             async with asyncio.timeout(self.settings.connect_timeout_seconds):
                 await self._network.connect(lambda: connection, *address)

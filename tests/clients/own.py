@@ -37,6 +37,7 @@ from emulator.client import (
     Transaction,
 )
 from emulator.model.values import TopicName
+from emulator.net.credentials import Credentials
 from emulator.simulation.host import DRIVER, Host, HostDied
 from emulator.simulation.network import HostNetwork
 from emulator.simulation.simulation import Simulation
@@ -144,6 +145,7 @@ class _Doing:
             ),
             chance=self._host.random,
             wall_clock_ms=self._host.wall_clock_ms,
+            credentials=Credentials(token=of.get("token_file", ""), basic=of.get("basic_file", "")),
         )
 
     # Publishing.

@@ -35,7 +35,7 @@ class CredentialRefresh:
     def __init__(self, connection: RefreshedConnection, gate: ClientGate, session: Session) -> None:
         self._connection = connection
         self._gate = gate
-        self._session = session
+        self.session = session
         self._is_challenged = False
         self._timer: asyncio.TimerHandle | None = None
         self._schedule()
@@ -48,16 +48,16 @@ class CredentialRefresh:
         """Accept a new credential. ProtocolError, which ends the connection, if none was requested or it is refused."""
         if not self._is_challenged:
             raise unsolicited()
-        self._session = self._gate.renew(self._session, method, data, self._connection.certificate)
+        self.session = self._gate.renew(self.session, method, data, self._connection.certificate)
         self._is_challenged = False
 
     def _schedule(self) -> None:
         self.stop()
-        if self._session.expires:
+        if self.session.expires:
             self._timer = asyncio.get_running_loop().call_later(self._gate.refresh_seconds, self._check)
 
     def _check(self) -> None:
-        session, now_ms = self._session, self._gate.wall_clock_ms()
+        session, now_ms = self.session, self._gate.wall_clock_ms()
         refused = None
         if session.original is not None and session.original.is_expired(now_ms):
             refused = Refused("expired", "the credential of the client of this proxy has expired")

@@ -1,7 +1,11 @@
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HashMap;
@@ -17,6 +21,7 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.DeadLetterPolicy;
@@ -32,6 +37,7 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.client.api.TableView;
 import org.apache.pulsar.client.api.schema.GenericRecord;
+import org.apache.pulsar.client.impl.auth.AuthenticationBasic;
 import org.apache.pulsar.client.api.schema.GenericSchema;
 import org.apache.pulsar.common.schema.SchemaInfo;
 import org.apache.pulsar.common.schema.SchemaType;
@@ -75,6 +81,14 @@ public final class Driver {
         System.exit(0);
     }
 
+    private static String read(Path file) {
+        try {
+            return Files.readString(file).strip();
+        } catch (IOException problem) {
+            throw new UncheckedIOException(problem);
+        }
+    }
+
     private static void answer(String number, String verb, Map<String, String> of) {
         String answer;
         try {
@@ -109,10 +123,19 @@ public final class Driver {
         switch (verb) {
             case "client" -> {
                 var milliseconds = Integer.parseInt(of.get("timeout_ms"));
+                var builder = PulsarClient.builder();
+                if (of.containsKey("token_file")) {
+                    var file = Path.of(of.get("token_file"));
+                    builder.authentication(AuthenticationFactory.token(() -> read(file)));
+                } else if (of.containsKey("basic_file")) {
+                    var words = read(Path.of(of.get("basic_file"))).split(":", 2);
+                    var basic = new AuthenticationBasic();
+                    basic.configure(Map.of("userId", words[0], "password", words[1]));
+                    builder.authentication(basic);
+                }
                 clients.put(
                         key,
-                        PulsarClient.builder()
-                                .serviceUrl(of.get("url"))
+                        builder.serviceUrl(of.get("url"))
                                 .operationTimeout(milliseconds, TimeUnit.MILLISECONDS)
                                 .keepAliveInterval(
                                         Integer.parseInt(of.getOrDefault("keep_alive_ms", "30000")) / 1000,

@@ -108,6 +108,7 @@ func carryOut(verb string, of map[string]string) (string, error) {
 			Logger:            log.NewLoggerWithLogrus(quiet),
 
 			EnableTransaction: of["transactions"] == "yes",
+			Authentication:    authenticationOf(of),
 		})
 		mutex.Lock()
 		defer mutex.Unlock()
@@ -425,6 +426,26 @@ func digestOf(payload []byte) string {
 // A folder with public.pem and private.pem.
 func keysIn(folder string) crypto.KeyReader {
 	return crypto.NewFileKeyReader(folder+"/public.pem", folder+"/private.pem")
+}
+
+// Credentials in files: a token, which is read each time, or NAME:PASSWORD.
+func authenticationOf(of map[string]string) pulsar.Authentication {
+	if of["token_file"] != "" {
+		return pulsar.NewAuthenticationTokenFromSupplier(func() (string, error) {
+			token, err := os.ReadFile(of["token_file"])
+			return strings.TrimSpace(string(token)), err
+		})
+	}
+	if of["basic_file"] != "" {
+		words, _ := os.ReadFile(of["basic_file"])
+		name, password, _ := strings.Cut(strings.TrimSpace(string(words)), ":")
+		authentication, err := pulsar.NewAuthenticationBasic(name, password)
+		if err != nil {
+			panic(err)
+		}
+		return authentication
+	}
+	return nil
 }
 
 func encryptionOf(folder string) *pulsar.ProducerEncryptionInfo {

@@ -18,6 +18,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -60,8 +61,25 @@ writing = threading.Lock()
 def client(of: Arguments) -> str:
     seconds = int(of["timeout_ms"]) / 1000
     quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-    made[of["key"]] = pulsar.Client(of["url"], operation_timeout_seconds=max(1, int(seconds)), logger=quiet)
+    made[of["key"]] = pulsar.Client(
+        of["url"],
+        operation_timeout_seconds=max(1, int(seconds)),
+        logger=quiet,
+        authentication=credentials(of),
+    )
     return ""
+
+
+def credentials(of: Arguments) -> pulsar.Authentication | None:
+    """Return the credentials in files: a token, which is read each time, or NAME:PASSWORD."""
+    if "token_file" in of:
+        return pulsar.AuthenticationToken(lambda: Path(of["token_file"]).read_text())
+    if "basic_file" in of:
+        name, _, password = Path(of["basic_file"]).read_text().partition(":")
+        return pulsar.AuthenticationBasic(name, password)
+    if "oauth2" in of:
+        return pulsar.AuthenticationOauth2(Path(of["oauth2"]).read_text())
+    return None
 
 
 def schema(of: Arguments) -> dict[str, Any]:
