@@ -1,4 +1,4 @@
-"""Real clients with tokens and passwords: accepted, refused, refreshed. Geoemu's own: tests/client/test_credentials.py."""
+"""Real clients with tokens and passwords. Geoemu's own client: tests/client/test_credentials.py."""
 
 from __future__ import annotations
 
