@@ -34,42 +34,66 @@ _new_tuple: Final = tuple.__new__
 """Creates a NamedTuple in half the time of its constructor; values in the order of the fields."""
 
 
+class LogForms:
+    """The cached forms of one log's entries with one version of their schema."""
+
+    def __init__(self, cache: ReplicatedEntryCache, ledger_id: int, schema_version: bytes | None) -> None:
+        """`schema_version`: the version in the remote region; None: the entries have no schema."""
+        self._cache = cache
+        self.key = (ledger_id, schema_version)
+        self.forms: dict[int, EndOfSend] = {}
+        """Entry id -> form."""
+
+    def add(self, entry: StoredEntry, schema_version: bytes | None = None) -> EndOfSend:
+        """Return the form of an entry, and cache it until `trim` drops it. `schema_version`: its schema's version in
+        the remote region, if different."""
+        info = entry.info
+        position = _new_tuple(Position, (self.key[0], entry.entry_id))
+        data = with_replication(entry.data, self._cache.region, position, schema_version)
+        numbers = (info.sequence_id, info.num_messages, info.highest_sequence_id)
+        form = end_of_send(*numbers, marker=entry.hidden, data=data)
+        self.forms[entry.entry_id] = form
+        self._cache.added(self, entry.entry_id, len(form.data) + FORM_OVERHEAD_BYTES)
+        return form
+
+
 class ReplicatedEntryCache:
     """Caches the newest replicated forms of the entries of one region."""
 
     def __init__(self, region: str, budget: MemoryBudget) -> None:
-        self._region = region
+        self.region = region
         self._charge = budget.charge(0)
-        self._forms: dict[tuple[int, int] | tuple[int, int, bytes], EndOfSend] = {}
-        """(ledger id, entry id), and the remote schema version where it differs from the local one -> form."""
-        self._oldest_first: deque[tuple[int, int] | tuple[int, int, bytes]] = deque()
-        self._held_bytes = 0
+        self._logs: dict[tuple[int, bytes | None], LogForms] = {}
+        """(ledger id, remote schema version) -> forms. Invariant: none is empty."""
+        self._groups: deque[tuple[int, list[tuple[LogForms, int]]]] = deque()
+        """(bytes, forms) added between two calls of `trim`, oldest first."""
+        self._new: list[tuple[LogForms, int]] = []
+        self._new_bytes = self._held_bytes = 0
 
-    def form_of(self, ledger_id: int, entry: StoredEntry, schema_version: bytes | None = None) -> EndOfSend:
-        """Return the replicated form of an entry. `schema_version`: its schema's version in the remote region, if
-        different."""
-        ids = (ledger_id, entry.entry_id)
-        key = ids if schema_version is None else (*ids, schema_version)
-        form = self._forms.get(key)
-        if form is None:
-            position, info = _new_tuple(Position, ids), entry.info
-            data = with_replication(entry.data, self._region, position, schema_version)
-            form = end_of_send(
-                *(info.sequence_id, info.num_messages, info.highest_sequence_id),
-                marker=entry.hidden,
-                data=data,
-            )
-            self._forms[key] = form
-            self._oldest_first.append(key)
-            self._held_bytes += len(form.data) + FORM_OVERHEAD_BYTES
-        return form
+    def of_log(self, ledger_id: int, schema_version: bytes | None = None) -> LogForms:
+        """Return the forms of a log, which is valid until the next call of `trim`."""
+        return self._logs.get((ledger_id, schema_version)) or LogForms(self, ledger_id, schema_version)
+
+    def added(self, log: LogForms, entry_id: int, size_bytes: int) -> None:
+        self._logs[log.key] = log
+        self._new.append((log, entry_id))
+        self._new_bytes += size_bytes
 
     def trim(self) -> None:
         """Drop the oldest forms beyond `FORMS_BYTES_MAX`, and update the memory budget. Called after each batch of
         entries."""
+        if not self._new:
+            return
+        self._groups.append((self._new_bytes, self._new))
+        self._held_bytes += self._new_bytes
+        self._new, self._new_bytes = [], 0
         while self._held_bytes > FORMS_BYTES_MAX:
-            form = self._forms.pop(self._oldest_first.popleft())
-            self._held_bytes -= len(form.data) + FORM_OVERHEAD_BYTES
+            size_bytes, group = self._groups.popleft()
+            self._held_bytes -= size_bytes
+            for log, entry_id in group:
+                del log.forms[entry_id]
+                if not log.forms:
+                    del self._logs[log.key]
         self._charge.resize(self._held_bytes)
 
 

@@ -23,10 +23,11 @@ from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, 
 from emulator.errors import ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Position
-from emulator.wire.codec_hot.publishing import begin_of_send
+from emulator.wire.codec_hot.publishing import EndOfSend, begin_of_send
 from emulator.wire.message_metadata import schema_version
 
 if TYPE_CHECKING:
+    from emulator.broker.replication.entry_forms import LogForms
     from emulator.broker.replication.link import PeerLink
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.view import TopicView
@@ -239,6 +240,7 @@ class Replicator:
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:
         progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
+        plain = forms.of_log(ledger_id)
         confirmed, room = progress.confirmed, progress.room
         parts: list[bytes] = []
         too_large = messages = 0
@@ -253,12 +255,9 @@ class Replicator:
             if decision is not Forwarding.SEND or (entry.hidden and entry.is_aborted):
                 skipped_up_to = entry.entry_id
                 continue
-            version = schema_version(entry.data, info.payload_offset)
-            remote = self._schemas.versions.remote_version(version) if version else version
-            if remote is None:
-                self._schemas.begin(version)
+            form = plain.forms.get(entry.entry_id) or self._form_of(entry, plain)
+            if form is None:
                 break
-            form = forms.form_of(ledger_id, entry, None if remote == version else remote)
             data, command_bytes = form
             size = len(data) - command_bytes
             if size > self.peer.entry_bytes_max:
@@ -288,6 +287,19 @@ class Replicator:
                     limit=self.peer.entry_bytes_max,
                 )
             )
+
+    def _form_of(self, entry: StoredEntry, plain: LogForms) -> EndOfSend | None:
+        """Return the form of an entry; None, and request its schema's version in the remote region, if that is not
+        known. `plain`: the forms of the log's entries without schema."""
+        version = schema_version(entry.data, entry.info.payload_offset)
+        if not version:
+            return plain.add(entry)
+        remote = self._schemas.versions.remote_version(version)
+        if remote is None:
+            self._schemas.begin(version)
+            return None
+        log = self.topic.region.resources.forms.of_log(self.topic.ledger_id, remote)
+        return log.forms.get(entry.entry_id) or log.add(entry, None if remote == version else remote)
 
     # Explanations.
 
