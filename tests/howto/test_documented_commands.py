@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,9 +91,14 @@ def inline_commands() -> Iterator[tuple[str, str]]:
             yield str(page.relative_to(ROOT)), span
 
 
+@cache
+def the_command() -> TyperCommand | TyperGroup:
+    return typer.main.get_command(app)
+
+
 def verb_of(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]] | None:
     """Return the command that words name, and the words after it; None: there is no such verb."""
-    command = typer.main.get_command(app)
+    command = the_command()
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         if words[0] not in command.commands:
             return None
