@@ -46,8 +46,8 @@ class Session:
     expects: tuple[str, ...] = ()
     """Texts that are printed."""
     marks: tuple[pytest.MarkDecorator, ...] = (pytest.mark.long,)
-    image: str = ""
-    """Container image that it needs."""
+    images: tuple[str, ...] = ()
+    """Container images that it needs."""
 
 
 SESSIONS = (
@@ -96,14 +96,14 @@ SESSIONS = (
         ((README, "Containers, Kafka, simulation"),),
         expects=("VALID",),
         marks=(_SLOW,),
-        image="spark",
+        images=("region", "kafka", "spark"),
     ),
     Session(
         "containers",
         ((CONTAINERS, "Regions in containers"), (CONTAINERS, "Verifying inside the network")),
         replaced={"docker compose run": "cd .geoemu/current; docker compose run"},
         marks=(_SLOW,),
-        image="spark",
+        images=("region", "kafka", "spark"),
     ),
     Session(
         "engines",

@@ -188,8 +188,8 @@ def recipe_of(command: str) -> str:
 @pytest.mark.real
 @pytest.mark.parametrize("session", [pytest.param(one, id=one.name, marks=one.marks) for one in SESSIONS])
 def test_the_commands_of_a_page_work_as_typed(session: Session, checkout: Path) -> None:
-    if session.image:
-        need_containers(session.image)
+    if session.images:
+        need_containers(*session.images)
     done = subprocess.run(
         ["bash", "-c", script_of(session)],
         cwd=checkout,
