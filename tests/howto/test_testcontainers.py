@@ -78,7 +78,7 @@ def test_the_python_project_passes(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def _first_page_container() -> Iterator[None]:
+def first_page_container() -> Iterator[str]:
     """The container that the first page starts, on its ports 6650 and 8080."""
     (line,) = re.findall(r"^docker run .*", (ROOT / "README.md").read_text(), re.MULTILINE)
     command, *options = shlex.split(line.partition("#")[0])[1:]
@@ -87,12 +87,11 @@ def _first_page_container() -> Iterator[None]:
     subprocess.run(
         ["docker", "run", "--detach", "--name", name, *options], check=True, capture_output=True, text=True
     )
-    yield
+    yield name
     subprocess.run(["docker", "rm", "--force", "--volumes", name], check=True, capture_output=True)
 
 
-@pytest.mark.usefixtures("_first_page_container")
-def test_the_container_of_the_first_page_is_a_region_on_pulsars_ports() -> None:
+def test_the_container_of_the_first_page_is_a_region_on_pulsars_ports(first_page_container: str) -> None:
     wait_until(lambda: _clusters() == b'["standalone"]', "the region is ready", seconds=READY_SECONDS)
     client = pulsar.Client("pulsar://127.0.0.1:6650")
     try:
@@ -101,6 +100,19 @@ def test_the_container_of_the_first_page_is_a_region_on_pulsars_ports() -> None:
         assert consumer.receive(10_000).data() == b"paid"
     finally:
         client.close()
+    admin = ("docker", "exec", first_page_container, "/pulsar/bin/pulsar-admin")
+    created = [*admin, "topics", "create-partitioned-topic", "parts", "-p", "3"]
+    subprocess.run(created, check=True, timeout=READY_SECONDS)
+    topics = subprocess.run(
+        [*admin, "topics", "list", "public/default"], check=True, capture_output=True, timeout=READY_SECONDS
+    ).stdout.split()
+    assert b"persistent://public/default/orders" in topics
+    assert b"persistent://public/default/parts-partition-2" in topics
+    functions = subprocess.run([*admin, "functions", "list"], capture_output=True, text=True)
+    assert (functions.returncode, functions.stderr) == (
+        2,
+        "geoemu: pulsar-admin functions: there are no functions and no connectors\n",
+    )
 
 
 def _clusters() -> bytes:
