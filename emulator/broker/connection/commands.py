@@ -213,7 +213,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         wire.PartitionMetadata,
         lookups.partition_metadata,
         _topic,
-        requirements.LOOK_UP,
+        requirements.COUNT_PARTITIONS,
         _error_by(wire.partitions_failed),
     ),
     _inline(

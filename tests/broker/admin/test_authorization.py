@@ -24,6 +24,7 @@ from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection import commands
 from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.connection.dispatch import CommandTable, Execution, dispatch
+from emulator.broker.connection.requirements import PARTICIPANTS_MAX
 from emulator.config.region import NamespaceConfig
 from emulator.config.security import AuthenticationConfig, AuthorizationConfig, SecurityConfig
 from emulator.core.authorization.rule import Permission
@@ -221,6 +222,18 @@ def commands_on(tenant: str) -> list[Row]:
             ),
             "NAMESPACE_CONSUME",
         ),
+        (
+            type_.PARTITIONED_METADATA,
+            "partitionMetadata",
+            pb.CommandPartitionedTopicMetadata(topic=f"{COORDINATORS}-partition-0", request_id=1),
+            "SUPERUSER",
+        ),
+        (
+            type_.LOOKUP,
+            "lookupTopic",
+            pb.CommandLookupTopic(topic=f"{COORDINATORS}-other", request_id=1),
+            "SUPERUSER",
+        ),
         (type_.GET_SCHEMA, "getSchema", pb.CommandGetSchema(topic=name, request_id=1), "LOOKUP"),
         (
             type_.GET_OR_CREATE_SCHEMA,
@@ -265,6 +278,7 @@ def commands_on(tenant: str) -> list[Row]:
             pb.CommandAddPartitionToTxn(**txn, partitions=[name]),
             "PRODUCE",
         ),
+        (type_.ADD_PARTITION_TO_TXN, "addPartitionToTxn", pb.CommandAddPartitionToTxn(**txn), "ANY_ROLE"),
         (
             type_.ADD_SUBSCRIPTION_TO_TXN,
             "addSubscriptionToTxn",
@@ -291,6 +305,21 @@ def test_a_role_may_send_these_commands(region: Served, principal: Principal) ->
                 permitted = set(permissions.split()) <= set(held.split())
                 assert connection.passed == permitted, (principal, tenant, message)
                 assert error_in(connection.answers) == (None if permitted else pb.AuthorizationError)
+
+    asyncio.run_coroutine_threadsafe(check(), region.loop).result(10)
+
+
+def test_a_command_with_very_many_participants_is_refused_before_they_are_checked(region: Served) -> None:
+    async def check() -> None:
+        topics = ["persistent://acme/ns/orders"] * (PARTICIPANTS_MAX + 1)
+        connection = Listening(region.region)
+        connection.raise_trust(TrustLevel.CLIENT, Principal("producer"))
+        body = pb.CommandAddPartitionToTxn(
+            txnid_least_bits=1, txnid_most_bits=0, request_id=1, partitions=topics
+        )
+        sent = pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
+        dispatch(connection, sent.type, sent.SerializeToString(), b"")
+        assert (connection.passed, error_in(connection.answers)) == (0, pb.NotAllowedError)
 
     asyncio.run_coroutine_threadsafe(check(), region.loop).result(10)
 
