@@ -26,7 +26,9 @@ def link_of(text: str) -> tuple[str, str]:
     """Return source and target of a link that is written `us->eu`. Raises Refused for other text."""
     source, arrow, target = (part.strip() for part in text.partition("->"))
     if not (source and arrow and target) or "->" in target:
-        raise Refused(f"{text!r} is no direction of a link: write it like us->eu, or clients->us")
+        raise Refused(
+            f"{text!r} is no direction of a link: write it like 'us->eu' or 'clients->us', in quotes"
+        )
     return source, target
 
 

@@ -19,6 +19,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from emulator.cli.verbs import app
+from emulator.runtimes.compose.command import compose_command
 from tests.runtimes.containers import need_containers
 
 from .documented_commands import ROOT, SHELLS, Block, blocks_of, documented_pages
@@ -152,6 +153,13 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
 def script_of(session: Session) -> str:
     """Return the program that types the blocks of a session."""
     lines = [PREAMBLE, ACTIVATION, session.before]
+    if session.images and compose_command()[0] != "docker":
+        # Where Docker has no plug-in for Compose, a program of its own is installed.
+        compose = shlex.join(compose_command())
+        lines.insert(
+            1,
+            f'docker() {{ if [ "$1" = compose ]; then shift; {compose} "$@"; else command docker "$@"; fi; }}',
+        )
     for block in BLOCKS:
         if session not in sessions_of(block):
             continue
