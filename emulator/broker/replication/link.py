@@ -91,6 +91,8 @@ class PeerLink(asyncio.Protocol):
         self._handshake: asyncio.TimerHandle | None = None
         """Timer of the handshake's time limit."""
         self._closed = False
+        self._is_connecting = False
+        """Whether a connection attempt is pending, so that there is never a second one."""
         self.is_removed = False
         """Whether the peer was removed for good: no connection is opened. Set by `set_removed`."""
         self.writable = True
@@ -149,7 +151,8 @@ class PeerLink(asyncio.Protocol):
 
     def start(self) -> None:
         """Connect to the peer unless there is a connection, and reconnect until the link is closed."""
-        if not (self._closed or self.is_removed) and self._transport is None:
+        if not (self._closed or self.is_removed or self._is_connecting) and self._transport is None:
+            self._is_connecting = True
             self.region.spawn(self._connect())
 
     def set_removed(self, why: Reason) -> None:
@@ -166,21 +169,22 @@ class PeerLink(asyncio.Protocol):
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_SECONDS):
                 await network.connect(lambda: self, *self.config.address)
-        except LinkCut:
-            if self.is_removed:
-                return
-            self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
-            self._reconnection.schedule()
         except Exception as failure:  # any, also of an invalid host name: the link must be retried
-            if self.is_removed:
-                return
-            if is_tls_failure(failure):
-                self.why_not = self._tls_failure(failure)
-            else:
-                self.why_not = Cause.LINK_UNREACHABLE(
-                    region=self.config.region, failure=str(failure) or "timed out"
-                )
-            self._reconnection.schedule()
+            self._attempt_failed(failure)
+        finally:
+            self._is_connecting = False
+
+    def _attempt_failed(self, failure: Exception) -> None:
+        if self.is_removed:
+            return
+        region = self.config.region
+        if isinstance(failure, LinkCut):
+            self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=region)
+        elif is_tls_failure(failure):
+            self.why_not = self._tls_failure(failure)
+        else:
+            self.why_not = Cause.LINK_UNREACHABLE(region=region, failure=str(failure) or "timed out")
+        self._reconnection.schedule()
 
     def _tls_failure(self, failure: BaseException) -> Reason:
         """Count a connection that ended because of TLS, and log it unless the former attempt ended in the same way."""

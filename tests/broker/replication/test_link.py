@@ -10,9 +10,10 @@ import pytest
 
 from emulator.broker.replication.link import PeerLink
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.reasons import NO_REASON, Cause
 from emulator.model.values import Schema, SchemaType
 from emulator.wire import commands
-from tests.broker.regions import regions
+from tests.broker.regions import regions, until
 
 
 class _Replicator:
@@ -73,3 +74,32 @@ async def test_an_error_response_completes_any_pending_request(
             await asyncio.wait_for(answer, 1)
         assert problem.value.code is ServerError.AuthorizationError
         assert link.connected
+
+
+async def test_a_region_that_returns_during_a_connection_attempt_gets_one_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two would share one protocol object, and the bytes of both would be mixed."""
+    async with regions("us", "eu") as world:
+        link = world.running["us"].peers["eu"]
+        await until(lambda: link.connected)
+        network = link.region.environment.peer_network
+        connect, pending, attempts = network.connect, asyncio.Event(), 0
+
+        async def wait_before_connecting(*arguments: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            await pending.wait()
+            return await connect(*arguments)
+
+        monkeypatch.setattr(network, "connect", wait_before_connecting)
+        link.set_removed(Cause.LINK_REMOVED(region="eu", time="now"))
+        await until(lambda: not link.connected)
+        for _ in range(3):
+            link.set_removed(NO_REASON)
+            await until(lambda: attempts > 0)
+            link.set_removed(Cause.LINK_REMOVED(region="eu", time="now"))
+        link.set_removed(NO_REASON)
+        pending.set()
+        await until(lambda: link.connected)
+        assert attempts == 1
