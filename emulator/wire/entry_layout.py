@@ -69,16 +69,11 @@ def _after_broker_metadata(data: bytes) -> int:
 
 
 def _verify(data: bytes, start: int, expected: int) -> None:
-    found = _checksum(data, start)
+    found = crc32c(payload_from(data, start))
     if found != expected:
         raise ProtocolError(
             ServerError.ChecksumError, f"the entry's checksum is {found:#010x}, it says {expected:#010x}"
         )
-
-
-def _checksum(data: bytes, start: int) -> int:
-    """Return the CRC32C of data[start:]."""
-    return crc32c(payload_from(data, start))
 
 
 def payload_from(data: bytes, offset: int) -> bytes | memoryview:
@@ -112,4 +107,4 @@ def ensure_checksum(data: bytes) -> bytes:
             raise malformed("broker metadata", problem, closes_connection=False) from None
         if data.startswith(_CHECKSUM_MAGIC, at):
             return data
-    return data[:at] + _CHECKSUM_MAGIC + _SIZE.pack(_checksum(data, at)) + data[at:]
+    return data[:at] + _CHECKSUM_MAGIC + _SIZE.pack(crc32c(payload_from(data, at))) + data[at:]

@@ -28,6 +28,7 @@ from emulator.wire.codec_hot.publishing import (
     NO_PREVIOUS_ENTRY,
     Receipt,
     SendCommand,
+    _any_send,
     begin_of_send,
     decode_peer_receipt,
     decode_receipt,
@@ -132,6 +133,35 @@ def test_send_by_hand_can_be_read_by_protobuf(send: SendCommand, remark: dict[st
 def test_send_of_any_encoder_is_decoded(send: SendCommand, remark: dict[str, Any]) -> None:
     assert decode_send(encode_send_command(send, remark)) == send
     assert decode_send(send_by_protobuf(send, remark).SerializeToString()) == send
+
+
+@patient
+@given(st.data())
+def test_a_send_in_its_usual_form_is_read_as_any_other(data: st.DataObject) -> None:
+    """Whatever bytes it has: with numbers of more bytes than necessary, repeated fields, or fields in another order."""
+    number = st.binary(max_size=12).map(lambda bits: bytes(bit | 128 for bit in bits)) | st.just(b"")
+    fields = data.draw(
+        st.lists(st.tuples(st.sampled_from(b"\x08\x08\x10\x10\x18"), number, st.integers(0, 255)))
+    )
+    body = b"".join(bytes((tag,)) + head + bytes((last,)) for tag, head, last in fields)
+    command = b"\x08\x06\x32" + bytes((data.draw(st.just(len(body) % 256) | st.integers(0, 255)),)) + body
+    try:
+        expected = _any_send(command)
+    except ProtocolError:
+        with pytest.raises(ProtocolError):
+            decode_send(command)
+    else:
+        assert decode_send(command) == expected
+
+
+@pytest.mark.parametrize("producer_id", [0, 1, 127, 128, 2**21, 2**63 - 1, 2**63 + 1, 2**64 - 1])
+@pytest.mark.parametrize("sequence_id", [0, 127, 128, 2**35, 2**63 - 1, 2**63 + 1, 2**64 - 1])
+def test_a_send_of_two_numbers_is_decoded(producer_id: int, sequence_id: int) -> None:
+    command = command_in(send_frame(producer_id, sequence_id, data=b""))
+    assert decode_send(command) == SendCommand(producer_id, sequence_id)
+    for cut in range(4, len(command)):
+        with pytest.raises(ProtocolError):
+            decode_send(command[:cut])
 
 
 @patient

@@ -17,6 +17,7 @@ from emulator.wire.protobuf import (
     malformed,
     new_tuple,
     present_or_0,
+    read_varint,
     tag,
     varint,
 )
@@ -47,6 +48,34 @@ class SendCommand(NamedTuple):
 
 def decode_send(command: bytes) -> SendCommand:
     """Read a SEND."""
+    return _usual_send(command) or _any_send(command)
+
+
+_USUAL_BODY_BYTES_MAX: Final = 13
+"""Size of the body of a SEND up to which each of its two numbers has at most `VARINT_BYTES_MAX` bytes."""
+
+
+def _usual_send(command: bytes) -> SendCommand | None:
+    """Parse a SEND with nothing but a producer id and a sequence id by hand: in half of protobuf's time. Returns None
+    for every other form, and for numbers that may be absent: `_any_send` parses and checks those."""
+    size = len(command) - 4
+    if size > _USUAL_BODY_BYTES_MAX or not command.startswith(_SEND):
+        return None
+    try:
+        if command[3] != size or command[4] != 0x08:
+            return None
+        producer_id, at = read_varint(command, 5)
+        if command[at] != 0x10:
+            return None
+        sequence_id, at = read_varint(command, at + 1)
+    except IndexError:
+        return None
+    if at != len(command) or producer_id >= ABSENT_U64 or sequence_id >= ABSENT_U64:
+        return None
+    return new_tuple(SendCommand, (producer_id, sequence_id, 0, None, None, None))
+
+
+def _any_send(command: bytes) -> SendCommand:
     try:
         send = _read(command).send
     except UNREADABLE as problem:
