@@ -32,6 +32,7 @@ from emulator.cli.options import (
 )
 from emulator.cli.output import show_status
 from emulator.config.region import NamespaceConfig
+from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus, Runtime
 from emulator.runtimes.spinner import spinner
@@ -271,10 +272,13 @@ def quickstart(namespaces: Sequence[NamespaceConfig], regions: Sequence[RegionSt
     if namespace is None or not namespace.regions:
         return ""
     first, last = namespace.regions[0], namespace.regions[-1]
-    security = "" if tls is None else ", **tls"
+    credentials = next((region.credentials for region in regions if region.credentials), None)
+    login = "" if credentials is None else _authentication(credentials, tls)
+    security = ("" if tls is None else ", **tls") + (", authentication=login" if login else "")
     return (
         "import pulsar\n"
         + ("" if tls is None else _tls_arguments(tls))
+        + login
         + f'topic = "persistent://{namespace.name}/hello"\n'
         f'here = pulsar.Client("{urls[first]}"{security})  # {first}\n'
         f'there = pulsar.Client("{urls[last]}"{security})  # {last}\n'
@@ -282,6 +286,18 @@ def quickstart(namespaces: Sequence[NamespaceConfig], regions: Sequence[RegionSt
         'here.create_producer(topic).send(b"hello, world")\n'
         f"print(consumer.receive(timeout_millis={RECEIVE_MS}).data())\n"
     )
+
+
+def _authentication(credentials: Credentials, tls: Certificates | None) -> str:
+    """Return the line of Python that defines the authentication of clients; it reads the files of the credentials."""
+    if credentials.token:
+        return f"login = pulsar.AuthenticationToken(lambda: open({credentials.token!r}).read().strip())\n"
+    if credentials.basic:
+        read = f"open({credentials.basic!r}).read().strip().split(':', 1)"
+        return f"login = pulsar.AuthenticationBasic(*{read})\n"
+    if credentials.tls and tls is not None:
+        return f"login = pulsar.AuthenticationTLS({tls.certificate!r}, {tls.key!r})\n"
+    return ""
 
 
 def _tls_arguments(tls: Certificates) -> str:

@@ -189,13 +189,16 @@ class Simulate:
         return prepare_scenario(path, self._load_topology())
 
     def _load_topology(self) -> Topology:
-        """Read the topology, without its TLS, for which virtual time has no meaning. Raises ConfigurationError."""
+        """Read the topology, without its security, for which virtual time has no meaning. Raises ConfigurationError."""
         from emulator.config.loading import load_topology
+        from emulator.config.security import SecurityConfig
 
         topology = load_topology(self.topology)
         if topology.security.tls is not None:
             print(f"{self.topology}: security.tls has no effect in virtual time", file=sys.stderr)
-        return replace(topology, security=replace(topology.security, tls=None, client=None))
+        if topology.security.authentication is not None:
+            print(f"{self.topology}: security.authentication has no effect in virtual time", file=sys.stderr)
+        return replace(topology, security=SecurityConfig())
 
     def _unknown(self) -> Problem:
         from emulator.scenarios.scenario import shipped_scenarios

@@ -212,5 +212,9 @@ def _configuration(region: RegionStatus) -> Path:
             "tlsCertificateFilePath": region.tls.certificate,
             "tlsKeyFilePath": region.tls.key,
         }
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    if region.credentials is not None:
+        plugin, parameters = region.credentials.plugin()
+        settings |= {"authPlugin": plugin, "authParams": parameters} if plugin else {}
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
+        written.write("".join(f"{name}={value}\n" for name, value in settings.items()))
     return file

@@ -372,4 +372,4 @@ class TopologyFile(ConfigModel):
     admin_hosts: list[Host] | None = None
     """Additional host names under which the regions' HTTP ports accept changes."""
     security: SecurityPart | None = None
-    """TLS. Default: none."""
+    """TLS and authentication. Default: none."""

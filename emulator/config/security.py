@@ -7,9 +7,10 @@ from an environment variable is written to a file of the run that only its owner
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates, ClientCertificates
 
 
@@ -64,6 +65,35 @@ class AuthenticationConfig:
     """Path of the token that this region presents to the other regions. Empty: only the secret of the run."""
 
 
+def paths_of(config: AuthenticationConfig) -> dict[str, str]:
+    """Return the files that regions read for authentication, by names for them."""
+    token = config.token or TokenConfig()
+    files = {
+        "token-secret-key": token.secret_key,
+        "token-public-key": token.public_key,
+        "basic-users": config.basic_users,
+        "region-token": config.region_token,
+    }
+    return {name: path for name, path in files.items() if path}
+
+
+def with_paths(config: AuthenticationConfig, paths: Mapping[str, str]) -> AuthenticationConfig:
+    """Return the configuration with other paths of the files that `paths_of` names."""
+    token = config.token
+    if token is not None:
+        token = replace(
+            token,
+            secret_key=paths.get("token-secret-key", ""),
+            public_key=paths.get("token-public-key", ""),
+        )
+    return replace(
+        config,
+        token=token,
+        basic_users=paths.get("basic-users", ""),
+        region_token=paths.get("region-token", ""),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class AuthorizationConfig:
     """Roles with a meaning of their own; permissions of other roles are policies of tenants and namespaces."""
@@ -84,6 +114,10 @@ class ClientCredentials:
     certificate: str = ""
     """Certificate of the clients, with the chain to its authority. Empty: none."""
     key: str = ""
+    token: str = ""
+    """Path of a token. Empty: none."""
+    basic: str = ""
+    """Path of a name and its password. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +138,15 @@ class SecurityConfig:
             return None
         own = self.client or ClientCredentials()
         return Certificates(self.tls.authority, own.certificate, own.key)
+
+    @property
+    def client_credentials(self) -> Credentials | None:
+        """The credentials that geoemu's own clients present; None: regions do not authenticate clients, or the topology
+        has no credentials."""
+        if self.authentication is None or self.client is None:
+            return None
+        by_certificate = self.authentication.tls and bool(self.client.certificate)
+        return Credentials(self.client.token, self.client.basic, by_certificate)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> SecurityConfig:

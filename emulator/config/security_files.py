@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emulator.config.authentication_files import absolute as secret_path
+from emulator.config.authentication_files import authentication_config
 from emulator.config.declared import DeclaredTopology
 from emulator.config.security import ClientCredentials, SecurityConfig, TlsConfig
 from emulator.config.security_models import SecurityPart
@@ -47,7 +49,13 @@ def security_config(part: SecurityPart | None, folder: Path) -> SecurityConfig:
         ),
         client=None
         if client is None
-        else ClientCredentials(absolute(client.certificate), absolute(client.key)),
+        else ClientCredentials(
+            absolute(client.certificate),
+            absolute(client.key),
+            secret_path(client.token, folder),
+            secret_path(client.basic, folder),
+        ),
+        authentication=authentication_config(part.authentication, folder),
     )
 
 

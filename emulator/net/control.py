@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from pathlib import Path
 from typing import Final
 
 SCHEME: Final = "Geoemu"
@@ -17,6 +18,11 @@ SCHEME: Final = "Geoemu"
 def control_credential(run_secret: str) -> str:
     """Return the credential as hexadecimal text."""
     return hmac.digest(run_secret.encode(), b"control", hashlib.sha256).hex()
+
+
+def read_control(path: str) -> str:
+    """Return the value of the header Authorization from the file of a run; empty for no path. Raises OSError."""
+    return Path(path).read_text().strip() if path else ""
 
 
 def control_header(run_secret: str) -> str:

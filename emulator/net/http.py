@@ -40,8 +40,10 @@ class HttpExchange(asyncio.Protocol):
     """One request on its own connection: `send`, then `receive`. They are separate so that a request can be sent to a
     paused region, which handles it when it is resumed."""
 
-    def __init__(self, network: Network, host: str, port: int) -> None:
+    def __init__(self, network: Network, host: str, port: int, authorization: str = "") -> None:
+        """`authorization`: value of the header Authorization; empty: none."""
         self._network = network
+        self._authorization = authorization
         self._host = host
         self._port = port
         self._http = h11.Connection(h11.CLIENT)
@@ -61,6 +63,8 @@ class HttpExchange(asyncio.Protocol):
             ("content-type", "application/json"),
             ("content-length", str(len(content))),
         ]
+        if self._authorization:
+            headers.append(("authorization", self._authorization))
         try:
             async with asyncio.timeout(RESPONSE_SECONDS):
                 transport, _ = await self._network.connect(lambda: self, self._host, self._port)
@@ -136,9 +140,11 @@ async def call(
     body: Any = None,
     *,
     seconds: float = RESPONSE_SECONDS,
+    authorization: str = "",
 ) -> HttpResponse:
-    """Send one request and return its response. Raises NoHttpResponse if there is none within `seconds`."""
-    exchange = HttpExchange(network, host, port)
+    """Send one request and return its response. Raises NoHttpResponse if there is none within `seconds`.
+    `authorization`: value of the header Authorization; empty: none."""
+    exchange = HttpExchange(network, host, port, authorization)
     try:
         await exchange.send(method, target, body)
         return await exchange.receive(seconds=seconds)

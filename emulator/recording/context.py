@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from emulator.errors import Refused
 from emulator.net.addresses import is_loopback, is_wildcard
+from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
 from emulator.run.directory import RegionRecord, RunDirectory, find_run
 
@@ -129,6 +130,9 @@ class RegionAddress(Protocol):
     @property
     def tls(self) -> Certificates | None: ...
 
+    @property
+    def credentials(self) -> Credentials | None: ...
+
 
 def environment_variables(
     run_dir: Path, actor: str | None, region: str, regions: Iterable[RegionAddress]
@@ -145,7 +149,17 @@ def environment_variables(
         "GEOEMU_ADMIN_URL": region_address.admin_url,
         **{_variable(name): one.service_url for name, one in known.items()},
         **tls_variables(region_address.tls),
+        **credential_variables(region_address.credentials),
     }
+
+
+def credential_variables(credentials: Credentials | None) -> dict[str, str]:
+    """Return the environment variables with the files of credentials. They contain paths, never the credentials: the
+    environment of a process can be read by others, and a renewed file is read again."""
+    if credentials is None:
+        return {}
+    files = {"GEOEMU_TOKEN_FILE": credentials.token, "GEOEMU_BASIC_FILE": credentials.basic}
+    return {name: path for name, path in files.items() if path}
 
 
 def tls_variables(tls: Certificates | None) -> dict[str, str]:

@@ -28,6 +28,7 @@ from emulator.errors import Refused
 from emulator.model.suggestions import nearest
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.net.addresses import LOOPBACK, in_url, nearby
+from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
 from emulator.run.processes import ProcessIdentity, identify, state_of
 
@@ -103,6 +104,10 @@ class RegionRecord:
     admin_port_tls: int = 0
     tls: Certificates | None = None
     """Files with which programs of this machine connect to the ports with TLS; None: there are no such ports."""
+    credentials: Credentials | None = None
+    """Files of the credentials that clients of geoemu present; None: regions require none, or there are none."""
+    control: str = ""
+    """File of the credential with which geoemu controls the region over HTTP; empty: none is required."""
 
     def begin(self) -> None:
         """Reset the state for a new start."""
@@ -135,7 +140,13 @@ class RegionRecord:
         return f"http://{in_url(self.host)}:{self.admin_port}" if self.admin_port else ""
 
 
-def region_record(region: RegionSpec, ports: RegionPorts, tls: Certificates | None = None) -> RegionRecord:
+def region_record(
+    region: RegionSpec,
+    ports: RegionPorts,
+    tls: Certificates | None = None,
+    credentials: Credentials | None = None,
+    control: str = "",
+) -> RegionRecord:
     """Return the record of a region that was not started yet."""
     return RegionRecord(
         region.cluster,
@@ -146,6 +157,8 @@ def region_record(region: RegionSpec, ports: RegionPorts, tls: Certificates | No
         service_port_tls=ports.service_tls,
         admin_port_tls=ports.admin_tls,
         tls=tls,
+        credentials=credentials,
+        control=control,
     )
 
 
@@ -216,7 +229,8 @@ def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
     process = ProcessIdentity(**raw["process"]) if raw["process"] else None
     disk = DiskCondition(**raw.get("disk", {}))
     tls = Certificates(**raw["tls"]) if raw.get("tls") else None
-    return RegionRecord(**{**raw, "process": process, "disk": disk, "tls": tls})
+    credentials = Credentials(**raw["credentials"]) if raw.get("credentials") else None
+    return RegionRecord(**{**raw, "process": process, "disk": disk, "tls": tls, "credentials": credentials})
 
 
 def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:
@@ -234,12 +248,19 @@ def new_record(
     *,
     detached: bool = False,
     ended: bool = False,
+    control: str = "",
 ) -> RunRecord:
-    """Return the record of a run that this process creates. `ports`: those of each region."""
+    """Return the record of a run that this process creates. `ports`: those of each region. `control`: file of the
+    credential that controls the regions; empty: they require none."""
     owner = identify(os.getpid())
     assert owner is not None, "this process exists"
-    tls = topology.security.of_clients
-    regions = {region.name: region_record(region, ports[region.name], tls) for region in topology.regions}
+    security = topology.security
+    regions = {
+        region.name: region_record(
+            region, ports[region.name], security.of_clients, security.client_credentials, control
+        )
+        for region in topology.regions
+    }
     return RunRecord(runtime, owner, detached, regions, links_of(topology), ended)
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from emulator.config.region import LinkShape
 from emulator.net import http
+from emulator.net.control import read_control
 from emulator.net.http import RESPONSE_SECONDS, HttpResponse, NoHttpResponse
 from emulator.net.tls import Certificates, network_with
 from emulator.run.directory import RegionRecord
@@ -25,12 +26,16 @@ class AdminAddress(Protocol):
     @property
     def tls(self) -> Certificates | None: ...
 
+    @property
+    def control(self) -> str: ...
+
 
 class AdminExchange(http.HttpExchange):
     """One request and its response, on a separate socket."""
 
     def __init__(self, region: AdminAddress) -> None:
-        super().__init__(network_with(region.tls), *_host_and_port(region.admin_url))
+        host, port = _host_and_port(region.admin_url)
+        super().__init__(network_with(region.tls), host, port, _authorization(region))
 
 
 async def call(
@@ -39,7 +44,16 @@ async def call(
     """Send one request to a region and return its response. Raises NoHttpResponse if there is none within `seconds`, or
     the region has no address."""
     host, port = _host_and_port(region.admin_url)
-    return await http.call(network_with(region.tls), host, port, method, target, body, seconds=seconds)
+    return await http.call(
+        network_with(region.tls),
+        host,
+        port,
+        method,
+        target,
+        body,
+        seconds=seconds,
+        authorization=_authorization(region),
+    )
 
 
 async def call_url(
@@ -49,6 +63,14 @@ async def call_url(
     within `seconds`, or the URL has no host or port."""
     host, port = _host_and_port(admin_url)
     return await http.call(network_with(None), host, port, method, target, body, seconds=seconds)
+
+
+def _authorization(region: AdminAddress) -> str:
+    """Return the credential with which geoemu controls a region. Raises NoHttpResponse if it cannot be read."""
+    try:
+        return read_control(region.control)
+    except OSError as failure:
+        raise NoHttpResponse(f"the credential {region.control} cannot be read: {failure.strerror}") from None
 
 
 def _host_and_port(admin_url: str) -> tuple[str, int]:

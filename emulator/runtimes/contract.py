@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol
 
 from emulator.config.topology import Topology
 from emulator.model.values import HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
+from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
 from emulator.run.directory import LinkStatus
 
@@ -62,6 +63,10 @@ class RegionStatus:
     plain_service_url: str = ""
     """The same without TLS, of a region with TLS; empty if the port is closed, or the region has no TLS."""
     plain_admin_url: str = ""
+    credentials: Credentials | None = None
+    """Files of the credentials that clients of geoemu present; None: none."""
+    control: str = ""
+    """File of the credential with which geoemu controls the region over HTTP; empty: none is required."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import signal
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import islice
@@ -45,6 +46,7 @@ from emulator.runtimes.regions import (
     refuse_running,
     state_of_running,
 )
+from emulator.runtimes.run_secrets import protect_regions, with_secret_files, write_control
 
 READY_POLL_SECONDS = 0.02
 LOG_POLL_SECONDS = 0.1
@@ -78,9 +80,12 @@ class ProcessRuntime(RecordedRuntime):
         topology = with_addresses(topology, insecure=insecure)
         with claim_new_run(run_dir) as directory:
             ports = _choose_ports_of(topology)
-            record = new_record("process", topology, ports, detached=detached)
-            directory.create(record, topology)
             run_token, run_secret = new_run_token(), new_run_secret()
+            topology = with_secret_files(topology, directory.path, os.environ)
+            control = write_control(directory, topology, run_secret)
+            record = new_record("process", topology, ports, detached=detached, control=control)
+            directory.create(record, topology)
+            protect_regions(directory, topology)
             for name, region in record.regions.items():
                 region_dir = directory.region_dir(name)
                 config = region_config(

@@ -24,6 +24,7 @@ from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, RunRecord, replace_file
 from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
 from emulator.runtimes.regions import forced_kill_failure
+from emulator.runtimes.run_secrets import without_secrets
 
 BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
 """The program of a region; its argument is the path of its region.json."""
@@ -51,7 +52,7 @@ class RegionProcesses:
             child = subprocess.Popen(
                 [*self._program, str(folder / "region.json")],
                 cwd=folder,
-                env=environment(),
+                env=without_secrets(environment(), self._directory.path),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -280,6 +280,8 @@ class RecordedRuntime(LinkedRegions):
                 region.tls,
                 region.plain_service_url if region.tls else "",
                 region.plain_admin_url if region.tls else "",
+                region.credentials,
+                region.control,
             )
             for name, region in record.regions.items()
             for state, pid, waiting_for in [states[name]]

@@ -14,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from emulator.errors import RuntimeFailure
 from emulator.model.protocol_events import ProtocolState
+from emulator.net.control import read_control
 from emulator.net.http import RESPONSE_SECONDS, NoHttpResponse, call
 from emulator.net.tls import network_with
 from emulator.run.directory import refuse_unknown
@@ -39,7 +40,14 @@ async def call_over_http(
     target = url.path + path
     try:
         response = await call(
-            network_with(region.tls), url.hostname or "", url.port or 0, method, target, body, seconds=seconds
+            network_with(region.tls),
+            url.hostname or "",
+            url.port or 0,
+            method,
+            target,
+            body,
+            seconds=seconds,
+            authorization=read_control(region.control),
         )
     except NoHttpResponse as error:
         raise OSError(str(error)) from None

@@ -12,8 +12,8 @@ from typing import Any, Final
 import jwt
 
 from emulator.broker.authentication.credentials import Credential, Refused, checked_role
-from emulator.broker.authentication.keys import VerificationKey, public_keys, secret_keys
 from emulator.config.security import TokenConfig
+from emulator.config.token_keys import VerificationKey, public_keys, secret_keys
 
 TOKEN_BYTES_MAX: Final = 32_768
 _NO_CLAIM_CHECKS: Final[Any] = {

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from emulator.config.region import PeerConfig, RegionConfig
-from emulator.config.security import SecurityConfig
+from emulator.config.security import SecurityConfig, paths_of, with_paths
 from emulator.config.topology import RegionSpec, Topology, region_config
 from emulator.errors import Refused
 from emulator.net.addresses import in_url, nearby
@@ -116,19 +116,25 @@ def _inside(peer: PeerConfig) -> PeerConfig:
 
 def _security_in_container(security: SecurityConfig) -> SecurityConfig:
     """Return the security of a region, with the paths of its secrets."""
-    if security.tls is None:
-        return security
-    certificate, key, authority = (str(SECRETS_DIR / name) for name in TLS_SECRETS)
-    tls = dataclasses.replace(security.tls, certificate=certificate, key=key, authority=authority)
-    return dataclasses.replace(security, tls=tls)
+    tls, authentication = security.tls, security.authentication
+    if tls is not None:
+        certificate, key, authority = (str(SECRETS_DIR / name) for name in TLS_SECRETS)
+        tls = dataclasses.replace(tls, certificate=certificate, key=key, authority=authority)
+    if authentication is not None:
+        authentication = with_paths(
+            authentication, {name: str(SECRETS_DIR / name) for name in paths_of(authentication)}
+        )
+    return dataclasses.replace(security, tls=tls, authentication=authentication)
 
 
 def secret_files(topology: Topology) -> dict[str, str]:
     """Return the files that are mounted as secrets: their path on this machine by their name."""
-    tls = topology.security.tls
-    return (
-        {} if tls is None else dict(zip(TLS_SECRETS, (tls.certificate, tls.key, tls.authority), strict=True))
-    )
+    tls, authentication = topology.security.tls, topology.security.authentication
+    certificates = () if tls is None else (tls.certificate, tls.key, tls.authority)
+    return {
+        **dict(zip(TLS_SECRETS, certificates, strict=False)),
+        **({} if authentication is None else paths_of(authentication)),
+    }
 
 
 def published_kafka(plan: ComposePlan, region: str) -> str | None:

@@ -37,6 +37,7 @@ from emulator.runtimes.docker_engine import DockerEngine
 from emulator.runtimes.image_sources import stale_warning
 from emulator.runtimes.listening import WantedPort, choose_ports, with_addresses
 from emulator.runtimes.region_processes import new_run_secret, new_run_token, with_topic_prefix
+from emulator.runtimes.run_secrets import protect_regions, with_secret_files, write_control
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,9 @@ def fill_run(
     dashboards: bool = False,
 ) -> None:
     """Write all files of a new run that is not started yet."""
+    run_token, run_secret = new_run_token(), new_run_secret()
+    topology = with_secret_files(topology, directory.path, os.environ)
+    control = write_control(directory, topology, run_secret)
     project = project_name(topology, directory.path)
     published = _choose_published_ports(topology, settings)
     services = len(topology.regions) + len(set(kafka_owners(topology, settings).values()))
@@ -93,9 +97,9 @@ def fill_run(
     text = compose_file(plan)
 
     ports = {name: one.ports for name, one in published.items()}
-    directory.create(new_record("compose", topology, ports, detached=detached), topology)
+    directory.create(new_record("compose", topology, ports, detached=detached, control=control), topology)
+    protect_regions(directory, topology)
     folders = []
-    run_token, run_secret = new_run_token(), new_run_secret()
     for name in topology.region_names:
         folders.append(directory.region_dir(name))
         config = with_topic_prefix(container_config(plan, name, run_secret), run_token)
@@ -150,7 +154,7 @@ def _choose_published_ports(topology: Topology, settings: ComposeSettings) -> di
 
 def _copy_secrets(topology: Topology, folder: Path) -> None:
     """Copy the files that are mounted as secrets; only their owner can read them."""
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
     for name, path in secret_files(topology).items():
         try:
             content = Path(path).read_bytes()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from emulator.client import Client
+from emulator.net.credentials import credentials_from
 from emulator.net.tls import Certificates
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome
@@ -114,7 +115,12 @@ class NativeActorProgram:
         self._history = HistoryWriter(path, name, program="geoemu actor", others=["scenario"])
         recorder = _HistoryRecorder(self._history)
         tls = None if command.get("tls") is None else Certificates(**command["tls"])
-        client = Client(command["service_url"], transaction_key=fields.get("transaction_key"), tls=tls)
+        client = Client(
+            command["service_url"],
+            transaction_key=fields.get("transaction_key"),
+            tls=tls,
+            credentials=credentials_from(command.get("credentials")),
+        )
         if command["kind"] == "host":
             self._actor = NativeHost(HostSpec.from_json(fields), client, recorder)
         elif command["kind"] == "task":

@@ -82,7 +82,13 @@ class ActorProcess:
             part=dataclasses.asdict(self._part),
             run_dir=str(self._run_dir.absolute()),
             tls=self._tls_files(service_url),
+            credentials=self._credentials(),
         )
+
+    def _credentials(self) -> dict[str, object] | None:
+        """Return the files of the credentials that clients present; None: none."""
+        found = RunDirectory(self._run_dir).read().regions[self._part.region].credentials
+        return None if found is None else dataclasses.asdict(found)
 
     def _tls_files(self, service_url: str) -> dict[str, str] | None:
         """Return the files with which clients connect to the regions of the run; None: without TLS."""

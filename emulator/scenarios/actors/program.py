@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
 from emulator.recording.context import RegionAddress, environment_variables
 from emulator.recording.tap.tap import Tap
@@ -299,6 +300,8 @@ class _Tapped:
     admin_url: str
     tls: Certificates | None
     """For the admin URL; the tap has no TLS."""
+    credentials: Credentials | None
+    """The tap forwards them to the region."""
 
 
 class TappedProgram:
@@ -319,7 +322,7 @@ class TappedProgram:
             self._tap = Tap(self._history)
             opened = await self._tap.open(known)
             self._regions = tuple(
-                _Tapped(one.name, tapped.service_url, one.admin_url, one.tls)
+                _Tapped(one.name, tapped.service_url, one.admin_url, one.tls, one.credentials)
                 for one, tapped in zip(known, opened, strict=True)
             )
         return self._regions

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 import pulsar  # type: ignore[import-untyped]
 
+from emulator.net.credentials import credentials_from
 from emulator.net.tls import Certificates
 from emulator.run.history import HistoryWriter
 from emulator.scenarios.actors.pulsar_client import PulsarActor
@@ -135,11 +136,12 @@ def main() -> NoReturn:
         run_dir / "history" / f"{name}.jsonl", name, program="geoemu actor", others=["scenario"]
     )
     tls = None if begin.get("tls") is None else Certificates(**begin["tls"])
+    credentials = credentials_from(begin.get("credentials"))
     actor: PulsarActor
     if begin["kind"] == "producer":
-        actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, parent.pause, tls)
+        actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, parent.pause, tls, credentials)
     else:
-        actor = ConsumerActor(ConsumerSpec(**begin["part"]), history, log, parent.pause, tls)
+        actor = ConsumerActor(ConsumerSpec(**begin["part"]), history, log, parent.pause, tls, credentials)
     threading.Thread(target=keep_reporting, args=(actor, parent), name="counts", daemon=True).start()
     with contextlib.suppress(Leaving):
         run_commands(actor, parent, begin)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
+from emulator.net.credentials import NO_CREDENTIALS, Credentials
 from emulator.net.tls import Certificates
 from emulator.run.history import HistoryWriter
 from emulator.scenarios.actors.specs import Counts
@@ -35,9 +36,16 @@ class PulsarActor(ABC):
     """An actor that works in one region at a time, with a new client after each move."""
 
     def __init__(
-        self, region: str, history: HistoryWriter, log: Path, pause: Pause, tls: Certificates | None = None
+        self,
+        region: str,
+        history: HistoryWriter,
+        log: Path,
+        pause: Pause,
+        tls: Certificates | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._region = region
+        self._credentials = credentials
         self._tls = tls
         self._history = history
         self._log = log
@@ -94,9 +102,22 @@ class PulsarActor(ABC):
             operation_timeout_seconds=OPERATION_TIMEOUT_SECONDS,
             connection_timeout_ms=CONNECTION_TIMEOUT_MS,
             **({} if self._tls is None else tls_options(self._tls)),
+            authentication=authentication_of(self._credentials, self._tls),
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Info, str(self._log)),
         )
         return self._client
+
+
+def authentication_of(credentials: Credentials, tls: Certificates | None) -> pulsar.Authentication | None:
+    """Return the argument of the Python client for these credentials; files are read when the client needs them."""
+    if credentials.token:
+        return pulsar.AuthenticationToken(lambda: credentials.login()[1].decode())
+    if credentials.basic:
+        name, _, password = credentials.login()[1].decode().partition(":")
+        return pulsar.AuthenticationBasic(name, password)
+    if credentials.tls and tls is not None:
+        return pulsar.AuthenticationTLS(tls.certificate, tls.key)
+    return None
 
 
 def tls_options(tls: Certificates) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
 
+from emulator.net.credentials import NO_CREDENTIALS, Credentials
 from emulator.net.tls import Certificates
 from emulator.recording.responses import message_id_text
 from emulator.run.history import HistoryWriter
@@ -37,8 +38,9 @@ class ConsumerActor(PulsarActor):
         log: Path,
         pause: Pause,
         tls: Certificates | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        super().__init__(part.region, history, log, pause, tls)
+        super().__init__(part.region, history, log, pause, tls, credentials)
         self._part = part
         self._consumer: pulsar.Consumer | None = None
         self._seen: set[tuple[str, str, str, int]] = set()

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.model.hashing import KeyHash
+from emulator.net.credentials import NO_CREDENTIALS, Credentials
 from emulator.net.tls import Certificates
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import HistoryWriter, new_session
@@ -45,8 +46,9 @@ class ProducerActor(PulsarActor):
         log: Path,
         pause: Pause,
         tls: Certificates | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        super().__init__(part.region, history, log, pause, tls)
+        super().__init__(part.region, history, log, pause, tls, credentials)
         self._part = part
         self._senders = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
