@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 
 from emulator.broker.admin.server import Admin
-from emulator.broker.authentication.refusals import TLS_HANDSHAKE
 from emulator.broker.environment import Environment, ShiftedClock
 from emulator.broker.links.emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.log_output import FORMATS, set_format, silence_kafka_client
@@ -34,7 +33,7 @@ from emulator.model.stored_keys import CONFIGURATION_KEY
 from emulator.model.values import CLIENTS
 from emulator.net.addresses import in_url
 from emulator.net.network import SocketNetwork
-from emulator.net.tls import TlsNetwork, TlsRefusal
+from emulator.net.tls import TlsNetwork
 from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
 from emulator.storage.faulty import FaultyStore, with_faults
@@ -118,7 +117,7 @@ async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
     for link in (*links.values(), client_link):
         link.note_frame_faults(partial(region.resources.protocol_events.note, "frame_fault"))
     if tls_network is not None:
-        tls_network.note_refusal = partial(_note_tls_refusal, region)
+        tls_network.note_refusal = region.resources.refused_authentications.note_handshake
     admin = Admin(region, {**links, CLIENTS: client_link})
     try:
         await region.start()
@@ -150,12 +149,6 @@ def _tls_network(config: RegionConfig) -> TlsNetwork | None:
     """Return the network of the ports with TLS and of the links to peers; None without TLS."""
     tls = config.security.tls
     return None if tls is None else TlsNetwork(tls.files, tls.client_certificates)
-
-
-def _note_tls_refusal(region: Region, refusal: TlsRefusal, sentence: str) -> None:
-    region.resources.refused_authentications.note(TLS_HANDSHAKE, refusal)
-    # Port scans and health checks only connect.
-    logger.log(logging.INFO if refusal is TlsRefusal.CLOSED else logging.WARNING, "%s", sentence)
 
 
 def _ports(config: RegionConfig) -> str:

@@ -18,6 +18,7 @@ from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
 from emulator.config.security import NO_SECURITY, SecurityConfig
 from emulator.net.network import Network, SocketNetwork
+from emulator.net.tls import TlsNetwork
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
 
@@ -76,6 +77,8 @@ class Regions:
         self.security: dict[str, SecurityConfig] = {}
         """Security of single regions, from their next start on; by default none."""
         self.ports: dict[str, int] = {}
+        self.ports_tls: dict[str, int] = {}
+        """Ports with TLS, of regions whose security has it."""
         self.running: dict[str, Region] = {}
         self.links: dict[tuple[str, str], EmulatedLink] = {}
 
@@ -90,17 +93,22 @@ class Regions:
                 (name, peer.region), EmulatedLink(peer.outbound, peer.inbound, chance)
             )
             link.connections.clear()
-            by_address[peer.host, peer.port] = link
+            by_address[peer.address] = link
         self.disks[name].owner = None
+        tls = config.security.tls
+        tls_network = None if tls is None else TlsNetwork(tls.files, tls.client_certificates)
         environment = Environment(
             wall_clock_ms=lambda: self.surroundings.wall_clock_ms() + self.skews_ms[name],
             random=chance,
             network=network,
-            peer_network=EmulatedNetwork(network, by_address),
+            peer_network=EmulatedNetwork(tls_network or network, by_address),
+            tls_network=tls_network,
             store=await MemoryStore.open(self.disks[name], name),
             configuration=MemoryConfiguration(self.configurations[self.clusters[name]]),
         )
         region = Region(config, environment)
+        if tls_network is not None:
+            tls_network.note_refusal = region.resources.refused_authentications.note_handshake
         await region.start()
         self.running[name] = region
         return region
@@ -111,6 +119,7 @@ class Regions:
             region=name,
             cluster=self.clusters[name],
             service_port=self.ports[name],
+            service_port_tls=self.ports_tls.get(name, 0),
             log=LogConfig("memory"),
             settings=self.settings[name],
             namespaces=(namespace,),
@@ -118,7 +127,13 @@ class Regions:
             run_secret=RUN_SECRET,
             security=self.security.get(name, NO_SECURITY),
             peers=tuple(
-                PeerConfig(other, self.clusters[other], "127.0.0.1", self.ports[other])
+                PeerConfig(
+                    other,
+                    self.clusters[other],
+                    "127.0.0.1",
+                    self.ports[other],
+                    port_tls=self.ports_tls.get(other, 0),
+                )
                 for other in self.names
                 if other != name
             ),
@@ -127,6 +142,8 @@ class Regions:
     async def start_all(self) -> None:
         for name in self.names:
             self.ports[name] = self.surroundings.free_port()
+            if self.security.get(name, NO_SECURITY).tls is not None:
+                self.ports_tls[name] = self.surroundings.free_port()
         for name in self.names:
             await self.start(name)
         await until(lambda: all(self.is_ready(name) for name in self.names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import Final
 
 from emulator.broker.authentication.credentials import Refused
 from emulator.errors import ProtocolError, ServerError
+from emulator.net.tls import TlsRefusal
+
+logger = logging.getLogger(__name__)
 
 REGION: Final = "region"
 """The method of other regions: the secret of the run, and their token."""
@@ -24,6 +28,12 @@ class RefusedAuthentications:
 
     def note(self, method: str, reason: str) -> None:
         self.counts[method, reason] += 1
+
+    def note_handshake(self, refusal: TlsRefusal, sentence: str) -> None:
+        """Count a failed TLS handshake of an accepted connection, and log it."""
+        self.note(TLS_HANDSHAKE, refusal)
+        # Port scans and health checks only connect.
+        logger.log(logging.INFO if refusal is TlsRefusal.CLOSED else logging.WARNING, "%s", sentence)
 
     @contextmanager
     def counting(self, method: str, reason: str) -> Iterator[None]:

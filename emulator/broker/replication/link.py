@@ -39,6 +39,9 @@ CONNECT_DEADLINE_SECONDS = 5.0
 """Maximum time of a connection attempt, including the time for which the emulated link holds it."""
 HANDSHAKE_SECONDS = 15.0
 """Maximum time from an open connection to CONNECTED; longer than what the remote region allows, which sends ERROR."""
+ENDED_BY_PEER = (
+    "it ended the connection before the first response, as for a certificate that it refuses; see its log"
+)
 _LASTING_CAUSES = (Cause.LINK_REFUSED, Cause.LINK_TLS_FAILED, Cause.LINK_SILENT, Cause.LINK_UNFINISHED)
 """Causes that are shown while the handshake is retried, until the link is established or lost for another reason."""
 
@@ -194,6 +197,15 @@ class PeerLink(asyncio.Protocol):
             logger.warning("%s", reason)
         return reason
 
+    def _loss(self, failure: Exception | None, *, was_connected: bool) -> Reason:
+        """Return why the connection ended. With TLS 1.3, the peer verifies our certificate after our side of the TLS
+        handshake, and may end the connection without a reason."""
+        if failure is not None and is_tls_failure(failure):
+            return self._tls_failure(failure)
+        if self.region.config.security.tls is not None and not was_connected:
+            return Cause.LINK_TLS_FAILED(region=self.config.region, failure=ENDED_BY_PEER)
+        return Cause.LINK_LOST(region=self.config.region, failure=str(failure or "closed by the peer"))
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         if self._closed or self.is_removed:
@@ -224,12 +236,7 @@ class PeerLink(asyncio.Protocol):
         for timer in (self._keep_alive, self._handshake):
             if timer is not None:
                 timer.cancel()
-        if exc is not None and is_tls_failure(
-            exc
-        ):  # the peer refuses our certificate after its own handshake
-            lost = self._tls_failure(exc)
-        else:
-            lost = Cause.LINK_LOST(region=self.config.region, failure=str(exc or "closed by the peer"))
+        lost = self._loss(exc, was_connected=was_connected)
         if not self.is_removed:
             self.why_not, self._refusal = self._refusal or lost, NO_REASON
         try:

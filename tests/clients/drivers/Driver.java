@@ -22,6 +22,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.AuthenticationFactory;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.DeadLetterPolicy;
@@ -117,6 +118,17 @@ public final class Driver {
         }
     }
 
+    /** Sets the files of a client with TLS. */
+    private static ClientBuilder secured(ClientBuilder builder, Map<String, String> of) {
+        if (of.containsKey("trust")) {
+            builder.tlsTrustCertsFilePath(of.get("trust")).enableTlsHostnameVerification(true);
+        }
+        if (of.containsKey("certificate")) {
+            builder.tlsCertificateFilePath(of.get("certificate")).tlsKeyFilePath(of.get("private_key"));
+        }
+        return builder;
+    }
+
     private static String carryOut(String verb, Map<String, String> of)
             throws PulsarClientException, ExecutionException, InterruptedException {
         var key = of.get("key");
@@ -135,7 +147,8 @@ public final class Driver {
                 }
                 clients.put(
                         key,
-                        builder.serviceUrl(of.get("url"))
+                        secured(builder, of)
+                                .serviceUrl(of.get("url"))
                                 .operationTimeout(milliseconds, TimeUnit.MILLISECONDS)
                                 .keepAliveInterval(
                                         Integer.parseInt(of.getOrDefault("keep_alive_ms", "30000")) / 1000,

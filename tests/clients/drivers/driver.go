@@ -109,6 +109,11 @@ func carryOut(verb string, of map[string]string) (string, error) {
 
 			EnableTransaction: of["transactions"] == "yes",
 			Authentication:    authenticationOf(of),
+
+			TLSTrustCertsFilePath: of["trust"],
+			TLSValidateHostname:   of["trust"] != "",
+			TLSCertificateFile:    of["certificate"],
+			TLSKeyFilePath:        of["private_key"],
 		})
 		mutex.Lock()
 		defer mutex.Unlock()

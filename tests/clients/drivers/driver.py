@@ -66,6 +66,7 @@ def client(of: Arguments) -> str:
         operation_timeout_seconds=max(1, int(seconds)),
         logger=quiet,
         authentication=credentials(of),
+        **security(of),
     )
     return ""
 
@@ -80,6 +81,17 @@ def credentials(of: Arguments) -> pulsar.Authentication | None:
     if "oauth2" in of:
         return pulsar.AuthenticationOauth2(Path(of["oauth2"]).read_text())
     return None
+
+
+def security(of: Arguments) -> dict[str, Any]:
+    """Return the arguments of a client with TLS."""
+    if "trust" not in of:
+        return {}
+    own = {
+        "tls_certificate_file_path": of.get("certificate"),
+        "tls_private_key_file_path": of.get("private_key"),
+    }
+    return {"tls_trust_certs_file_path": of["trust"], "tls_validate_hostname": True, **own}
 
 
 def schema(of: Arguments) -> dict[str, Any]:
