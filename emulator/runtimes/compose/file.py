@@ -159,14 +159,11 @@ def compose_file(plan: ComposePlan) -> str:
     spark = (spark_services.MASTER_SERVICE, spark_services.WORKER_SERVICE, spark_services.SUBMIT_SERVICE)
     reserved |= dict.fromkeys(spark, "service of a Spark cluster")
     if plan.dashboards:
+        _check_dashboards(plan.topology)
         reserved |= dict.fromkeys((PROMETHEUS_SERVICE, GRAFANA_SERVICE), "service that shows figures")
     for name in plan.topology.region_names:
         if name in reserved:
             raise Refused(f"region {name} has the name of the {reserved[name]}: rename it")
-        if plan.topology.security.tls is not None and not plan.topology.security.tls.plain_ports:
-            raise Refused(
-                "dashboards read the ports without TLS: set plain_ports in the topology, or omit --dashboards"
-            )
     owners = kafka_owners(plan.topology, plan.settings)
     kafkas = list(dict.fromkeys(owners.values()))
     parts = [
@@ -189,6 +186,15 @@ def compose_file(plan: ComposePlan) -> str:
         parts.append(_secrets(secrets))
     parts.append(_NETWORK.format(name=plan.project, subnet=plan.subnet))
     return "\n".join(parts)
+
+
+def _check_dashboards(topology: Topology) -> None:
+    """Raise Refused if Prometheus could not read the regions' metrics."""
+    tls = topology.security.tls
+    if tls is not None and not tls.plain_ports:
+        raise Refused(
+            "dashboards read the ports without TLS: set plain_ports to true in the topology, or omit --dashboards"
+        )
 
 
 def _head(plan: ComposePlan) -> str:
