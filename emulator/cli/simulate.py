@@ -198,6 +198,8 @@ class Simulate:
             print(f"{self.topology}: security.tls has no effect in virtual time", file=sys.stderr)
         if topology.security.authentication is not None:
             print(f"{self.topology}: security.authentication has no effect in virtual time", file=sys.stderr)
+        if topology.security.authorization is not None:
+            print(f"{self.topology}: security.authorization has no effect in virtual time", file=sys.stderr)
         return replace(topology, security=SecurityConfig())
 
     def _unknown(self) -> Problem:

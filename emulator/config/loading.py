@@ -11,6 +11,7 @@ from pathlib import Path
 
 import emulator
 from emulator.config.authentication_files import check_authentication
+from emulator.config.authorization_roles import check_authorization
 from emulator.config.declared import problems_by_line, read_declared, with_defaults
 from emulator.config.security_files import check_security, security_config
 from emulator.config.topology import Topology
@@ -44,6 +45,7 @@ def load_topology(path: Path) -> Topology:
         check_relations(declared, declared.content)
         check_security(declared, declared.content.security)
         check_authentication(declared, declared.content.security)
+        check_authorization(declared, declared.content.security)
     if not path.exists():
         raise ConfigurationError([_with_next_steps(problem) for problem in declared.file.problems])
     problems = [problem for file in declared.files() for problem in problems_by_line(file)]

@@ -23,7 +23,7 @@ from pydantic import (
 from emulator.config.config_model import ConfigModel
 from emulator.config.link_profiles import LinkProfileName
 from emulator.config.region import BrokerSettings
-from emulator.config.security_models import SecurityPart
+from emulator.config.security_models import Role, SecurityPart
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
 from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name, ms_or_never
@@ -143,7 +143,6 @@ def _check_duration_or_empty(text: str) -> str:
 
 PermittedAction = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
 """`core.authorization.grants.ACTIONS`."""
-Role = Annotated[str, Field(min_length=1)]
 DurationOrEmpty = Annotated[str, AfterValidator(_check_duration_or_empty)]
 DURATION_SETTINGS = ("partial_snapshots_after",)
 Milliseconds = Annotated[float, Field(ge=0, le=HOUR_MS, allow_inf_nan=False)]
@@ -372,4 +371,4 @@ class TopologyFile(ConfigModel):
     admin_hosts: list[Host] | None = None
     """Additional host names under which the regions' HTTP ports accept changes."""
     security: SecurityPart | None = None
-    """TLS and authentication. Default: none."""
+    """TLS, authentication and authorization. Default: none."""

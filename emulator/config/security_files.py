@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from emulator.config.authentication_files import absolute as secret_path
 from emulator.config.authentication_files import authentication_config
+from emulator.config.authorization_roles import authorization_config
 from emulator.config.declared import DeclaredTopology
 from emulator.config.security import ClientCredentials, SecurityConfig, TlsConfig
 from emulator.config.security_models import SecurityPart
@@ -56,6 +57,7 @@ def security_config(part: SecurityPart | None, folder: Path) -> SecurityConfig:
             secret_path(client.basic, folder),
         ),
         authentication=authentication_config(part.authentication, folder),
+        authorization=authorization_config(part.authorization),
     )
 
 

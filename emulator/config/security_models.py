@@ -83,6 +83,23 @@ class AuthenticationPart(ConfigModel):
     """Credentials of the regions among each other. Default: only the secret of the run."""
 
 
+Role = Annotated[str, Field(min_length=1)]
+
+
+class AuthorizationPart(ConfigModel):
+    """Authorization of clients by their roles, as by Pulsar's brokers. It needs `authentication`. Permissions on
+    namespaces: `permissions` of `namespaces`, and the admin API."""
+
+    superusers: list[Role] | None = None
+    """Roles that may do everything. Default: none but the programs that control the run."""
+    proxy_roles: list[Role] | None = None
+    """Roles of proxies, which act for other roles: both need the permission. Default: none."""
+    wildcards: bool = False
+    """Whether a grant to `name*`, `*name` or `*` applies to all roles that match."""
+    tenant_admins: dict[str, list[Role]] | None = None
+    """Admin roles of tenants at the start of a run, by tenant. Default: none."""
+
+
 class ClientPart(ConfigModel):
     """Credentials that geoemu's own programs present to regions: commands, scenarios, programs that read
     `geoemu env`."""
@@ -104,5 +121,7 @@ class SecurityPart(ConfigModel):
     """TLS. Default: none."""
     authentication: AuthenticationPart | None = None
     """Authentication of clients. Default: none."""
+    authorization: AuthorizationPart | None = None
+    """Authorization of clients. Default: each role may do everything."""
     client: ClientPart | None = None
     """Credentials of geoemu's own programs. Default: none."""
