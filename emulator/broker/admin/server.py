@@ -121,7 +121,8 @@ class Admin:
         try:
             self._context.authorize(sender, Requirement(match.permission, target))
         except ProtocolError as problem:
-            logger.info("refused: %s %s: %s", head.method, match.resource.path, problem)
+            path = head.target.partition("?")[0]
+            logger.info("refused: %s %r: %s", head.method, path[:200], problem)
             raise _http_error(problem, match.permission) from None
 
     async def _run(self, head: RequestHead, sender: Sender, match: RouteMatch, content: bytes) -> Response:
