@@ -57,6 +57,7 @@ SESSIONS = (
         replaced={
             "pulsar://127.0.0.1:15437": "$(url us-east)",
             "pulsar://127.0.0.1:22170": "$(url eu-central)",
+            "receive(5000)": "receive(60_000)",
             "5:120": r"$(sed -n 's/.*(\([0-9]*\),\([0-9]*\),.*/\1:\2/p' said)",
         },
         expects=("b'hello from us-east'", "0 messages"),

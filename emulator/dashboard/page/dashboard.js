@@ -94,7 +94,8 @@ async function readEvents() {
 
 byId("heal-all").addEventListener("click", () => act({ verb: "heal" }));
 new ResizeObserver(show).observe(byId("map"));
-readQuietly(async () => { panel.frames = await read("/api/frames"); });
+// The names of frames are constant; the page is shown when it has them.
+await readQuietly(async () => { panel.frames = await read("/api/frames"); });
 repeat(readState, STATE_PAUSE_MS);
 repeat(() => readQuietly(() => topics.readTopics()), TOPICS_PAUSE_MS);
 repeat(() => topics.showAgain(), VIEW_PAUSE_MS);
