@@ -55,7 +55,7 @@ def up(
     `topology`: path of the topology file. `runtime`: `process` or `compose`; None: that of the topology. `run_dir`: the
     directory of the new run, which must be empty; None: a new one in `.geoemu/runs`.
     `listen`: the address of this machine that all regions listen on; None: that of the topology, or 127.0.0.1.
-    `insecure`: allow an address that other machines can reach, although regions do not authenticate clients.
+    `insecure`: allow an address that other machines can reach, although regions have no authentication or no TLS.
     `detached`: the regions keep running after the block and the end of this program, until `geoemu down`.
 
     Raises ConfigurationError with every error in the files, and RuntimeFailure if the run cannot be created or a region

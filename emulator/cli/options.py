@@ -66,7 +66,7 @@ Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Allow addresses that other machines can reach; regions do not authenticate clients.",
+        help="Allow addresses that other machines can reach, of regions without authentication or TLS.",
     ),
 ]
 Region = Annotated[

@@ -317,7 +317,8 @@ class RegionPart(ConfigModel):
     the one that the client connected to."""
     listen: Host | None = None
     """The address that its ports listen on, or that its container publishes them to. Default: `host`, or
-    127.0.0.1. Any other than a loopback address needs `--insecure`. `--listen` overrides it."""
+    127.0.0.1. Any other than a loopback address needs `security` with TLS and authentication, or `--insecure`.
+    `--listen` overrides it."""
     service_port: Port = 0
     """Port for Pulsar clients. 0: pick a free one."""
     admin_port: Port = 0

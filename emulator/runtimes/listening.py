@@ -1,7 +1,7 @@
 """Choose the addresses and ports of this machine that the regions of a run listen on.
 
-Regions listen on other than loopback addresses only if the user permits it, because regions do not authenticate
-clients.
+Regions that authenticate clients and have TLS may listen on any address. Others listen on other than loopback addresses
+only if the user permits it: any machine could use them, or read the credentials of their clients.
 
 A region has the same ports after each start. A free port chosen by the system is in the ephemeral range: while a region
 is down, any outgoing connection may get its port, and a client that keeps reconnecting may even connect to itself. So
@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.config.security import SecurityConfig
 from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.net.addresses import HOST_RULE, in_url, is_host, is_loopback, is_wildcard
@@ -42,17 +43,19 @@ def listening_on(topology: Topology, address: str | None) -> Topology:
 
 def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = False) -> Topology:
     """Return the topology with the numeric address of every region in `listen`, so that regions listen on the checked
-    addresses. Raises Refused for a name without address, for an address that other machines can reach unless `insecure`
-    (then a warning is logged), or if a container's lookups could return no address."""
+    addresses. Raises Refused for a name without address, for an address that other machines can reach unless regions
+    are secured or `insecure` is set (then a warning is logged), or if a container's lookups could return no address."""
     numeric = topology.with_regions(_with_address)
     exposed = [region for region in numeric.regions if not is_loopback(region.listen)]
-    if exposed and not insecure:
-        raise Refused(_exposure_refusal(exposed))
+    kafkas = _with_kafka(exposed) if in_containers else []
+    weakness = _weakness(topology.security, kafkas)
+    if exposed and weakness and not insecure:
+        raise Refused(_exposure_refusal(exposed, weakness))
     without_host = [region for region in exposed if not region.advertised]
     if without_host and in_containers:
         raise Refused(_missing_host_refusal(without_host))
-    if exposed:
-        logger.warning(_warning(exposed) + (_kafka_warning(exposed) if in_containers else ""))
+    if exposed and (warning := _warning(topology.security, kafkas)):
+        logger.warning("warning: %s listen on %s: %s", _names(exposed), _addresses(exposed), warning)
     return numeric
 
 
@@ -74,10 +77,19 @@ def _resolve(region: RegionSpec) -> str:
     return next((one for one in addresses if ":" not in one), addresses[0])
 
 
-def _exposure_refusal(exposed: list[RegionSpec]) -> str:
+def _weakness(security: SecurityConfig, kafkas: list[RegionSpec]) -> str:
+    """Return why other machines must not reach the regions; empty: they may."""
+    if security.authentication is None:
+        return "regions do not authenticate clients"
+    if security.tls is None:
+        return "regions have no TLS, so the credentials of clients can be read on the way"
+    return f"the Kafkas of {_names(kafkas)} do not authenticate clients" if kafkas else ""
+
+
+def _exposure_refusal(exposed: list[RegionSpec], weakness: str) -> str:
     return (
-        f"{_names(exposed)} would listen on {_addresses(exposed)}, which other machines can reach, and regions do not "
-        "authenticate clients: add --insecure (insecure=True in a program) to allow that, or name a loopback address "
+        f"{_names(exposed)} would listen on {_addresses(exposed)}, which other machines can reach, and {weakness}: "
+        "add --insecure (insecure=True in a program) to allow that, or name a loopback address "
         f"({ADDRESS_SETTINGS})"
     )
 
@@ -90,19 +102,31 @@ def _missing_host_refusal(regions: list[RegionSpec]) -> str:
     )
 
 
-def _warning(exposed: list[RegionSpec]) -> str:
-    return (
-        f"warning: {_names(exposed)} listen on {_addresses(exposed)}: any machine that reaches it can publish, consume "
-        f"and change everything by the admin API, without authentication"
-    )
+def _warning(security: SecurityConfig, kafkas: list[RegionSpec]) -> str:
+    """Return what other machines can do with regions and their Kafka containers, whose ports are published, too; empty:
+    nothing without credentials."""
+    sentences = []
+    if security.authentication is None:
+        sentences.append(
+            "any machine that reaches it can publish, consume and change everything by the admin API, without "
+            "authentication"
+        )
+    elif security.tls is None:
+        sentences.append("the credentials of clients can be read on the way, because regions have no TLS")
+    elif security.tls.plain_ports:
+        sentences.append(
+            "credentials that clients send to the ports without TLS can be read on the way; "
+            "security.tls.plain_ports: false closes these ports"
+        )
+    if kafkas:
+        also = "it can also" if sentences else "any machine that reaches it can"
+        sentences.append(f"{also} read and change the logs in the Kafkas of {_names(kafkas)}")
+    return "; ".join(sentences)
 
 
-def _kafka_warning(exposed: list[RegionSpec]) -> str:
-    """Return the part of the warning about the regions' Kafka containers, whose ports are published, too; or ''."""
-    with_kafka = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
-    return (
-        f"; it can also read and change the logs in the Kafkas of {_names(with_kafka)}" if with_kafka else ""
-    )
+def _with_kafka(exposed: list[RegionSpec]) -> list[RegionSpec]:
+    """Return the regions for which a Kafka container is started."""
+    return [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
 
 
 def _names(exposed: list[RegionSpec]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import socket
@@ -16,7 +17,9 @@ import yaml
 
 import geoemu
 from emulator.config.loading import load_topology
-from emulator.config.region import RegionConfig
+from emulator.config.region import LogConfig, RegionConfig
+from emulator.config.security import AuthenticationConfig, SecurityConfig, TlsConfig
+from emulator.config.topology import Topology
 from emulator.errors import Refused
 from emulator.net.addresses import in_url
 from emulator.recording.context import region_at_url
@@ -24,7 +27,7 @@ from emulator.run.directory import RunDirectory
 from emulator.runtimes.admin_client import call_url
 from emulator.runtimes.compose.run_files import render
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES
-from emulator.runtimes.listening import listening_on
+from emulator.runtimes.listening import listening_on, with_addresses
 from emulator.runtimes.process import ProcessRuntime
 from tests.broker.test_internal_port import looked_up
 
@@ -223,3 +226,51 @@ def test_every_client_receives_the_address_that_it_connected_to(
     asyncio.run(asyncio.wait_for(scenario(), 60))
     topology = json.loads((tmp_path / "run" / "topology.json").read_text())
     assert topology["clusters"][0]["regions"][0]["listen"] == address
+
+
+# --- secured regions ------------------------------------------------------------------------------------
+
+AUTHENTICATION = AuthenticationConfig(anonymous_role="guest")
+TLS = TlsConfig("c.pem", "k.pem", "a.pem", plain_ports=False)
+
+
+def exposed(folder: Path, security: SecurityConfig) -> Topology:
+    topology = listening_on(with_regions(small_topology(folder), host="a.example"), "0.0.0.0")
+    return dataclasses.replace(topology, security=security)
+
+
+def test_regions_with_authentication_and_tls_may_listen_anywhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secured = exposed(tmp_path, SecurityConfig(TLS, AUTHENTICATION))
+    assert {one.listen for one in with_addresses(secured, insecure=False).regions} == {"0.0.0.0"}
+    assert caplog.messages == []
+
+
+def test_open_ports_without_tls_are_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tls = dataclasses.replace(TLS, plain_ports=True)
+    with_addresses(exposed(tmp_path, SecurityConfig(tls, AUTHENTICATION)), insecure=False)
+    (line,) = caplog.messages
+    assert "security.tls.plain_ports: false closes these ports" in line
+
+
+@pytest.mark.parametrize(
+    ("security", "weakness"),
+    [
+        (SecurityConfig(None, AUTHENTICATION), "regions have no TLS"),
+        (SecurityConfig(TLS), "regions do not authenticate clients"),
+    ],
+    ids=["without TLS", "without authentication"],
+)
+def test_one_of_both_is_not_enough(tmp_path: Path, security: SecurityConfig, weakness: str) -> None:
+    with pytest.raises(Refused, match=f"{weakness}.*add --insecure"):
+        with_addresses(exposed(tmp_path, security), insecure=False)
+    with_addresses(exposed(tmp_path, security), insecure=True)
+
+
+def test_kafkas_that_are_published_need_permission_still(tmp_path: Path) -> None:
+    secured = exposed(tmp_path, SecurityConfig(TLS, AUTHENTICATION))
+    with_kafka = with_regions(secured, log=LogConfig("kafka"))
+    with_addresses(with_kafka, insecure=False)
+    with pytest.raises(Refused, match="the Kafkas of us-east, us-west and eu-central do not authenticate"):
+        with_addresses(with_kafka, insecure=False, in_containers=True)
