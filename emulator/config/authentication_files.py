@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from emulator.config.declared import DeclaredTopology
-from emulator.config.security import AuthenticationConfig, TokenConfig
+from emulator.config.security import ENVIRONMENT, AuthenticationConfig, TokenConfig
 from emulator.config.security_models import AuthenticationPart, ClientPart, SecurityPart, TokenPart
 from emulator.config.yaml_errors import KeyPath
 from emulator.config.yaml_source import YamlFile
 
-ENVIRONMENT = "env:"
 PATH: KeyPath = ("security", "authentication")
 CLIENT_PATH: KeyPath = ("security", "client")
 

@@ -178,4 +178,6 @@ def _authorization(raw: Mapping[str, Any]) -> AuthorizationConfig:
     return AuthorizationConfig(**{**raw, **roles, "tenant_admins": admins})
 
 
+ENVIRONMENT: Final = "env:"
+"""Begins the place of a secret that an environment variable contains; other places are paths."""
 NO_SECURITY: Final = SecurityConfig()

@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from emulator.config.authentication_files import ENVIRONMENT
 from emulator.config.security import (
+    ENVIRONMENT,
     AuthenticationConfig,
     ClientCredentials,
     SecurityConfig,
