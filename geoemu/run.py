@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ from emulator.errors import RuntimeFailure
 from emulator.model.explanations import Explanation
 from emulator.model.failover_plans import FailoverPlan, Translation
 from emulator.model.values import TopicName
+from emulator.net.credentials import NO_CREDENTIALS
 from emulator.recording import recorded
 from emulator.recording.context import environment_variables
 from emulator.recording.journal import end_journals, seal_actors
@@ -101,6 +102,14 @@ class Geo(Waits):
     def url(self, region: str) -> str:
         """Return the service URL of a region, for Pulsar clients. Raises RuntimeFailure for an unknown region."""
         return self._region(region).service_url
+
+    def client_options(self, region: str) -> dict[str, Any]:
+        """Return the arguments of `pulsar.Client` for a region with TLS or authentication, empty for any other:
+        `pulsar.Client(geo.url("us"), **geo.client_options("us"))`. They name the files of `security.client`."""
+        from emulator.scenarios.actors.pulsar_client import client_options
+
+        found = self._region(region)
+        return client_options(found.tls, found.credentials or NO_CREDENTIALS)
 
     def admin_url(self, region: str) -> str:
         """Return the URL of a region's admin API. Raises RuntimeFailure for an unknown region."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
+import geoemu as geoemu_library
 from emulator.run.directory import RunDirectory
 from tests.broker.authentication.tokens import token
 from tests.cli.test_cli import geoemu
@@ -158,6 +159,40 @@ def publish_with_the_printed_files(run: Path) -> None:
     )
     client.create_producer("orders").send(b"x")
     client.close()
+
+
+def test_roles_of_certificates_with_tls_and_authorization(folder: Path) -> None:
+    """Everything together: TLS only, roles of certificates, permissions, and tokens between regions."""
+    (folder / "topology.yaml").write_text(
+        """
+name: secured
+clusters: [both]
+security:
+  tls: {certificate: certs/server.pem, key: certs/server.key, authority: certs/ca.pem, plain_ports: false}
+  authentication:
+    tls: true
+    token: {secret_key: env:CANARY_KEY}
+    regions: {token: env:CANARY_REGIONS}
+  authorization: {superusers: [canary-regions]}
+  client: {certificate: certs/client-app.pem, key: certs/client-app.key}
+namespaces:
+  public/default: {permissions: {app: [produce, consume]}}
+"""
+    )
+    run_command(folder, "certs", "certs", "--client", "app")
+    assert "VALID" in run_command(folder, "run", "short.yaml", "--engine", "embedded")
+
+
+def test_the_library_uses_the_credentials(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    with geoemu_library.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+        assert geo.create_namespace("public/of-the-library") == "public/of-the-library"
+        quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+        client = geo.recorded(pulsar.Client(geo.url("us"), logger=quiet, **geo.client_options("us")))
+        client.create_producer("orders").send(b"x")
+        client.close()
+        assert geo.environment("us", actor="a")["GEOEMU_TOKEN_FILE"].endswith("secrets/CANARY_APP")
 
 
 def test_clients_and_commands_without_credentials_are_refused(folder: Path) -> None:

@@ -101,11 +101,19 @@ class PulsarActor(ABC):
             service_url,
             operation_timeout_seconds=OPERATION_TIMEOUT_SECONDS,
             connection_timeout_ms=CONNECTION_TIMEOUT_MS,
-            **({} if self._tls is None else tls_options(self._tls)),
-            authentication=authentication_of(self._credentials, self._tls),
+            **client_options(self._tls, self._credentials),
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Info, str(self._log)),
         )
         return self._client
+
+
+def client_options(tls: Certificates | None, credentials: Credentials) -> dict[str, Any]:
+    """Return the arguments of the Python client for a region; none for one without TLS and authentication."""
+    authentication = authentication_of(credentials, tls)
+    return {
+        **({} if tls is None else tls_options(tls)),
+        **({} if authentication is None else {"authentication": authentication}),
+    }
 
 
 def authentication_of(credentials: Credentials, tls: Certificates | None) -> pulsar.Authentication | None:
