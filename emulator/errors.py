@@ -127,9 +127,18 @@ class ConfigurationError(GeoemuError):
 class ProtocolError(GeoemuError):
     """A request of a client or peer is rejected: it is invalid, not permitted, or cannot be served now."""
 
-    def __init__(self, code: ServerError, message: str, *, closes_connection: bool = False) -> None:
+    def __init__(
+        self,
+        code: ServerError,
+        message: str,
+        *,
+        closes_connection: bool = False,
+        is_repeated: bool = False,
+    ) -> None:
+        """`is_repeated`: the same problem of the same peer, which keeps trying, was logged before."""
         self.code = code
         self.closes_connection = closes_connection
+        self.is_repeated = is_repeated
         # The message may quote lone surrogates, which JSON allows and no response can encode.
         super().__init__(message.encode(errors="backslashreplace").decode())
 

@@ -34,6 +34,8 @@ class Session:
     """The client for which a proxy acts."""
     label: str = ""
     """The method as a label of metrics."""
+    region: str = ""
+    """The other region of a link; empty: a client."""
     can_refresh: bool = False
     """Whether the client responds to AUTH_CHALLENGE when its credential has expired."""
 
@@ -76,7 +78,8 @@ class ClientGate:
             original = self._original(credential.role, greeting)
         except Refused as refused:
             raise self.refusals.error(self.label(method), refused) from None
-        return Session(method, credential, original, self.label(method), greeting.can_refresh_credentials)
+        label, can_refresh = self.label(method), greeting.can_refresh_credentials
+        return Session(method, credential, original, label, can_refresh=can_refresh)
 
     def admit_region(self, name: str, token: bytes) -> Session | None:
         """Return the session of a region that proved that it knows the run's secret; None if regions present no tokens.
@@ -90,8 +93,9 @@ class ClientGate:
             if self._superusers is not None and credential.role not in self._superusers:
                 raise Refused("role", f"the role {credential.role!r} of region {name!r} is no superuser")
         except Refused as refused:
-            raise self.refusals.error(REGION, refused) from None
-        return Session(TOKEN, credential, label=REGION)
+            raise self.refusals.region_error(name, refused) from None
+        self.refusals.region_admitted(name)
+        return Session(TOKEN, credential, label=REGION, region=name)
 
     def renew(self, session: Session, method: str, data: bytes, certificate: Any) -> Session:
         """Return the session with the credential of an AUTH_RESPONSE. ProtocolError, which ends the connection, for

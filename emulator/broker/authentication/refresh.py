@@ -62,7 +62,9 @@ class CredentialRefresh:
         if session.original is not None and session.original.is_expired(now_ms):
             refused = Refused("expired", "the credential of the client of this proxy has expired")
         elif session.credential.is_expired(now_ms):
-            if self._is_challenged:
+            if session.region:
+                refused = Refused("expired", "the token has expired")
+            elif self._is_challenged:
                 refused = Refused(
                     "no-response", "the credential has expired, and the client sent no newer one"
                 )
@@ -72,9 +74,14 @@ class CredentialRefresh:
                 self._is_challenged = True
                 self._connection.answer(AuthChallenge(session.method, REFRESH_DATA).encode())
         if refused is not None:
-            self._connection.close_with_error(self._gate.refusals.error(session.label, refused))
+            self._connection.close_with_error(self._error(refused))
         else:
             self._schedule()
+
+    def _error(self, refused: Refused) -> ProtocolError:
+        if self.session.region:
+            return self._gate.refusals.region_error(self.session.region, refused)
+        return self._gate.refusals.error(self.session.label, refused)
 
 
 def unsolicited() -> ProtocolError:

@@ -25,6 +25,8 @@ class RefusedAuthentications:
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
+        self._of_regions: dict[str, str] = {}
+        """Other region -> why it was refused last; only peers of the region, which proved that they are."""
 
     def note(self, method: str, reason: str) -> None:
         self.counts[method, reason] += 1
@@ -44,10 +46,20 @@ class RefusedAuthentications:
             self.note(method, reason)
             raise
 
-    def error(self, method: str, refused: Refused) -> ProtocolError:
+    def region_error(self, region: str, refused: Refused) -> ProtocolError:
+        """Count the refusal of a region, which keeps trying. Return the error that ends the connection; it is logged
+        unless the region was refused for the same reason before."""
+        is_repeated = self._of_regions.get(region) == str(refused)
+        self._of_regions[region] = str(refused)
+        return self.error(REGION, refused, is_repeated=is_repeated)
+
+    def region_admitted(self, region: str) -> None:
+        self._of_regions.pop(region, None)
+
+    def error(self, method: str, refused: Refused, *, is_repeated: bool = False) -> ProtocolError:
         """Count a refusal of the binary port. Return the error that ends the connection, which writes the line."""
         self.note(method, refused.reason)
         code = (
             ServerError.AuthorizationError if refused.reason == "proxy" else ServerError.AuthenticationError
         )
-        return ProtocolError(code, str(refused), closes_connection=True)
+        return ProtocolError(code, str(refused), closes_connection=True, is_repeated=is_repeated)

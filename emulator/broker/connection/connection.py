@@ -223,7 +223,8 @@ class ClientConnection(asyncio.Protocol):
 
     def close_with_error(self, problem: ProtocolError) -> None:
         """Close the connection after a protocol violation; before authentication, send ERROR first."""
-        logger.warning("connection %s: %s; it is closed", self.address, problem)
+        level = logging.DEBUG if problem.is_repeated else logging.WARNING
+        logger.log(level, "connection %s: %s; it is closed", self.address, problem)
         self.reader.is_broken = True
         if self.trust is TrustLevel.UNAUTHENTICATED:
             self.write(error_response(HANDSHAKE_REQUEST_ID, problem).encode())

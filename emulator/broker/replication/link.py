@@ -347,7 +347,8 @@ class PeerLink(asyncio.Protocol):
             error = commands.Error.read(data)
             if not self.connected:
                 self._refusal = Cause.LINK_REFUSED(region=self.config.region, message=error.message)
-                logger.warning("%s", self._refusal)
+                if str(self._refusal) != str(self.why_not):  # else the former attempt ended in the same way
+                    logger.warning("%s", self._refusal)
             user = self._requester(error.request_id)
             if user is not None:
                 user.refused(error.message)
