@@ -56,7 +56,9 @@ def token(
         raise typer.BadParameter("needs --secret-key", param_hint="--create")
     if not role or not role.isprintable():
         raise typer.BadParameter("must be a printable name", param_hint="ROLE")
-    print(issue(role, _seconds(expires), secret_key, private_key, _config(file), create=create))
+    if create and secret_key is not None and not secret_key.exists():
+        _create(secret_key)  # before the topology is read, which may name this file
+    print(issue(role, _seconds(expires), secret_key, private_key, _config(file)))
 
 
 def issue(
@@ -65,11 +67,9 @@ def issue(
     secret_key: Path | None,
     private_key: Path | None,
     config: TokenConfig | None,
-    *,
-    create: bool = False,
 ) -> str:
     """Return a token. Raises Refused if there is no usable key."""
-    from emulator.config.tokens import claims_of, create_secret, signed_by_private_key, signed_by_secret
+    from emulator.config.tokens import claims_of, signed_by_private_key, signed_by_secret
 
     claims = claims_of(role, config or TokenConfig(), expires_seconds)
     try:
@@ -77,13 +77,20 @@ def issue(
             return signed_by_private_key(claims, private_key)
         if secret_key is None:
             secret_key = _configured_secret(config)
-        elif create and not secret_key.exists():
-            create_secret(secret_key)
         return signed_by_secret(claims, secret_key)
     except ImportError as missing:
         raise Refused(f"tokens need the package {missing.name}: pip install 'geoemu[security]'") from None
     except (OSError, ValueError) as problem:
         raise Refused(str(problem)) from None
+
+
+def _create(secret_key: Path) -> None:
+    from emulator.config.tokens import create_secret
+
+    try:
+        create_secret(secret_key)
+    except OSError as failure:
+        raise Refused(str(failure)) from None
 
 
 def _configured_secret(config: TokenConfig | None) -> Path:

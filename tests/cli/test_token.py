@@ -15,6 +15,7 @@ from emulator.broker.authentication.token import TokenProvider
 from emulator.config.security import TokenConfig
 from tests.broker.authentication.tokens import PRIVATE_PEM, RSA_KEY, public_file
 from tests.cli.test_cli import geoemu
+from tests.config.topology_files import write_topology
 
 
 def issued(folder: Path, *arguments: str) -> bytes:
@@ -33,6 +34,21 @@ def test_a_secret_is_created_once_and_only_its_owner_can_read_it(tmp_path: Path)
     assert provider.verify(again, None, now_ms).role == "app"
     with pytest.raises(Refused, match="expired"):
         provider.verify(again, None, now_ms + 3_600_000)
+
+
+def test_the_first_token_creates_the_key_that_the_topology_names(tmp_path: Path) -> None:
+    """Without the key the topology cannot be read, so the key has to be created first."""
+    text = """
+        clusters: [americas]
+        security:
+          authentication:
+            token: {secret_key: token.key, audience: us}
+        """
+    write_topology(tmp_path, text)
+    first = issued(tmp_path, "app", "--secret-key", "token.key", "--create")
+    provider = TokenProvider(TokenConfig(secret_key=str(tmp_path / "token.key"), audience="us"))
+    assert provider.verify(first, None, 0) == Credential("app")
+    assert provider.verify(issued(tmp_path, "ana"), None, 0) == Credential("ana")
 
 
 def test_private_keys(tmp_path: Path) -> None:
