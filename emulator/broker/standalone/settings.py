@@ -62,12 +62,13 @@ POLICIES: Final[Mapping[str, Policy[Any]]] = {
     "isAllowAutoUpdateSchemaEnabled": SCHEMA_UPDATES,
 }
 """Settings that are the default of one policy."""
+_NO_SECURITY: Final = "only `security` of a topology configures TLS, authentication and authorization"
 FIXED: Final[Mapping[str, tuple[str, str]]] = {
-    "authenticationEnabled": ("false", "a region does not authenticate clients"),
-    "authorizationEnabled": ("false", "a region does not authenticate clients"),
-    "brokerServicePortTls": ("", "a region does not support TLS"),
-    "webServicePortTls": ("", "a region does not support TLS"),
-    "tlsEnabled": ("false", "a region does not support TLS"),
+    "authenticationEnabled": ("false", _NO_SECURITY),
+    "authorizationEnabled": ("false", _NO_SECURITY),
+    "brokerServicePortTls": ("", _NO_SECURITY),
+    "webServicePortTls": ("", _NO_SECURITY),
+    "tlsEnabled": ("false", _NO_SECURITY),
     "functionsWorkerEnabled": ("false", "a region runs no functions and no connectors"),
     "webSocketServiceEnabled": ("false", "a region does not support WebSocket"),
     "enablePersistentTopics": ("true", "a region has persistent topics"),

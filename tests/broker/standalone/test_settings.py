@@ -93,8 +93,12 @@ def test_a_setting_is_the_default_of_a_policy(values: dict[str, str], policy: st
         ("brokerDeduplicationEnabled", "1", "neither true nor false"),
         ("allowAutoTopicCreationType", "many", "neither partitioned nor non-partitioned"),
         ("brokerDeleteInactiveTopicsMode", "sometimes", "sometimes"),
-        ("authenticationEnabled", "true", "does not authenticate clients; remove it or set false"),
-        ("brokerServicePortTls", "6651", "does not support TLS; remove it$"),
+        (
+            "authenticationEnabled",
+            "true",
+            "configures TLS, authentication and authorization; remove it or set false",
+        ),
+        ("brokerServicePortTls", "6651", "configures TLS, authentication and authorization; remove it$"),
         ("acknowledgmentAtBatchIndexLevelEnabled", "false", "remove it or set true"),
     ],
 )
