@@ -38,7 +38,7 @@ LIVE_ENTRIES = 500
 """Number of entries up to which a backlog is sent at once. A larger one is sent in parts, between the appends of the
 region, so that it delays no client."""
 PART_ENTRIES = 100
-"""Number of entries of a part, beside those that were stored since the part before: about 1 ms of the event loop."""
+"""Number of entries of a part, beside as many as were newly stored between parts: about 1 ms of the event loop."""
 READ_BYTES = 4_194_304
 OPEN_SECONDS = 30.0
 """Maximum time that the replicator waits for a producer of the remote region."""
@@ -76,6 +76,8 @@ class Replicator:
         self.rate = ReplicationRate(topic, self.pump)
         self._end_of_part = 0
         """End of the topic's log when the stream began, or the newest part of a backlog was sent."""
+        self._stored_between_parts = 0
+        """Number of entries that were stored between two parts, when any were for the last time in this stream."""
 
     @property
     def backlog(self) -> int:
@@ -103,7 +105,7 @@ class Replicator:
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
-        self._end_of_part = self.topic.state.replicable_end
+        self._end_of_part, self._stored_between_parts = self.topic.state.replicable_end, 0
         self._stored.opened()
         self.pump()
         self.topic.subscriptions.links_changed()
@@ -219,11 +221,13 @@ class Replicator:
                 return  # There is no entry, or the next one is too large and waits for receipts.
 
     def _part(self) -> int:
-        """Return the number of entries of the next part of a backlog. It includes as many as were stored since the part
-        before, so that a backlog shrinks whatever is published meanwhile."""
+        """Return the number of entries of the next part of a backlog. It includes as many as were newly stored between
+        parts, so that a backlog shrinks whatever is published meanwhile: publishing them took longer than sending."""
         end = self.topic.state.replicable_end
         stored, self._end_of_part = end - self._end_of_part, end
-        return PART_ENTRIES + min(stored, LIVE_ENTRIES)
+        if stored:
+            self._stored_between_parts = stored
+        return PART_ENTRIES + min(self._stored_between_parts, LIVE_ENTRIES)
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:

@@ -65,6 +65,21 @@ async def test_a_backlog_is_sent_in_parts_between_the_appends_of_clients(
 
 
 @pytest.mark.world("us", "eu")
+async def test_a_part_grows_with_what_is_published_between_parts(world: World) -> None:
+    """The size stays while nothing is published: clients of a busy topic wait for their own receipts meanwhile."""
+    replicator = await interrupted(world, 30)
+    producer = await world.client("us").producer(TOPIC)
+    assert [replicator._part(), replicator._part()] == [PART_ENTRIES + 30] * 2
+    await producer.send(b"2")
+    assert [replicator._part(), replicator._part()] == [PART_ENTRIES + 1] * 2
+    await asyncio.gather(*(producer.send(b"3") for _ in range(LIVE_ENTRIES + 10)))
+    assert replicator._part() == PART_ENTRIES + LIVE_ENTRIES
+    world.heal("us", "eu")
+    await world.simulation.until(lambda: replicator.lifecycle.is_connected)
+    assert replicator._part() == PART_ENTRIES
+
+
+@pytest.mark.world("us", "eu")
 async def test_a_replicator_that_keeps_up_does_not_wait_for_appends(world: World) -> None:
     replicator = await interrupted(world, LIVE_ENTRIES - 10)
     await hold_appends(world, replicator)
