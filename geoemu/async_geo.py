@@ -201,6 +201,11 @@ class AsyncGeo(AsyncRun):
         """Return the URL of a region's admin API. Raises RuntimeFailure for an unknown region."""
         return await self._call(lambda: self._geo.admin_url(region))
 
+    async def client_options(self, region: str) -> dict[str, Any]:
+        """Return the arguments of `pulsar.Client` for a region besides its URL: those of TLS and authentication, which
+        the topology's `security` requires; empty without it. Raises RuntimeFailure for an unknown region."""
+        return await self._call(lambda: self._geo.client_options(region))
+
     async def state(self, region: str) -> RegionState:
         """Return the current state of a region: starting, running, paused, stopped, killed or lost. Raises
         RuntimeFailure for an unknown region."""

@@ -13,6 +13,7 @@ from typing import Any
 from emulator.cli.application import open_run_of
 from emulator.config.region import LinkShape
 from emulator.config.shapes import with_routes
+from emulator.net.tls import Certificates
 from emulator.run.directory import LinkStatus, links_of
 from emulator.runtimes.admin_client import break_request, link_request
 from emulator.runtimes.contract import Link, RegionStatus, RunStatus, Runtime
@@ -29,8 +30,8 @@ class CurlRequest:
     body: Any = None
 
 
-def as_curl(admin_url: str, request: CurlRequest) -> str:
-    words = ["curl", "--silent", "--show-error"]
+def as_curl(admin_url: str, request: CurlRequest, tls: Certificates | None = None) -> str:
+    words = _curl(tls)
     if request.method != "GET":
         words += ["--request", request.method]
     if request.body is not None:
@@ -38,11 +39,20 @@ def as_curl(admin_url: str, request: CurlRequest) -> str:
     return shlex.join([*words, f"{admin_url}{request.target}"])
 
 
-def piped(first: str, second: str) -> str:
+def _curl(tls: Certificates | None) -> list[str]:
+    """Return the command without a request, with the files of TLS."""
+    words = ["curl", "--silent", "--show-error"]
+    if tls is not None:
+        words += ["--cacert", tls.authority]
+        words += ["--cert", tls.certificate, "--key", tls.key] if tls.certificate else []
+    return words
+
+
+def piped(first: str, second: str, tls: Certificates | None = None) -> str:
     """Return a command that sends the response to GET `first` as the body of a POST to `second`."""
     post = ["--request", "POST", "--header", "content-type: application/json", "--data", "@-"]
-    command = shlex.join(["curl", "--silent", "--show-error", *post, second])
-    return f"{as_curl(first, CurlRequest('GET', ''))} | {command}"
+    command = shlex.join([*_curl(tls), *post, second])
+    return f"{as_curl(first, CurlRequest('GET', ''), tls)} | {command}"
 
 
 async def as_curls(run: Runtime, request: CurlRequest, regions: Iterable[str] | None = None) -> list[str]:
@@ -102,4 +112,4 @@ def _line(region: RegionStatus, request: CurlRequest) -> str:
     """Return the command for a region; for one without an address, a comment."""
     if not region.admin_url:
         return f"# {region.name} is {region.state} and has no address"
-    return as_curl(region.admin_url, request)
+    return as_curl(region.admin_url, request, region.tls)

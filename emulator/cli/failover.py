@@ -78,8 +78,9 @@ def failover_plan(
 
     run = open_run_of(run_dir)
     if as_curl:
+        tls = run.topology.security.of_clients
         for requests in asyncio.run(plan_requests(run, topic, subscription, source, target)):
-            print(piped(*requests))
+            print(piped(*requests, tls))
         return
     plan = asyncio.run(plan_in_run(run, topic, subscription, source, target))
     asyncio.run(record_by(run, lambda history: record_plan(history, plan)))

@@ -39,10 +39,11 @@ def error_text(response: Any) -> str | None:
 
 
 def lookup_answered_with(command: bytes, service_url: str) -> bytes:
-    """Return the frame of a LOOKUP_RESPONSE with another service URL, if it has one, and without a TLS URL."""
+    """Return the frame of a LOOKUP_RESPONSE with another service URL, if it has one with or without TLS, and without a
+    TLS URL."""
     decoded = decode_command(command)
     body = decoded.lookupTopicResponse
-    if body.brokerServiceUrl:
+    if body.brokerServiceUrl or body.brokerServiceUrlTls:
         body.brokerServiceUrl = service_url
         body.ClearField("brokerServiceUrlTls")
     return simple_frame(decoded)

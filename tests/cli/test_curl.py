@@ -13,6 +13,7 @@ import pytest
 
 from emulator.cli.curl import CurlRequest, as_curl
 from emulator.config.region import RegionConfig
+from emulator.net.tls import Certificates
 from emulator.run.history_events import read_events
 from tests.cli.test_cli import ROOT
 from tests.cli.test_runs import CURRENT, geoemu, typed
@@ -21,6 +22,10 @@ from tests.runtimes.fixtures import end_all, wait_until, write_topology
 
 def test_a_request_is_printed_as_one_shell_command() -> None:
     url = "http://127.0.0.1:8080"
+    tls = Certificates("ca.pem", "app.pem", "app.key")
+    assert as_curl(url, CurlRequest("GET", "/"), tls).startswith(
+        "curl --silent --show-error --cacert ca.pem --cert app.pem --key app.key "
+    )
     assert as_curl(url, CurlRequest("GET", "/a?b=c")) == f"curl --silent --show-error '{url}/a?b=c'"
     assert as_curl(url, CurlRequest("PUT", "/clock", {"ahead_ms": -2})) == (
         "curl --silent --show-error --request PUT --header 'content-type: application/json' "

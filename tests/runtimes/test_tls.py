@@ -10,9 +10,11 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pulsar
 import pytest
 import yaml
 
+import geoemu as geoemu_library
 from emulator.client import Client
 from emulator.config.loading import load_topology
 from emulator.config.topology import Topology
@@ -133,6 +135,34 @@ async def test_closed_plain_ports_and_required_certificates_restrict_only_others
     await run.start("us-east")
     await publish_and_receive(await run.status(), b"after a kill")
     await run.down()
+
+
+@pytest.mark.real
+def test_the_library_gives_the_python_client_what_it_needs_and_recorded_knows_its_region(
+    tmp_path: Path,
+) -> None:
+    path = secured_topology(tmp_path, plain_ports=False, client_certificates="required")
+    with geoemu_library.up(path, run_dir=tmp_path / "run") as geo:
+        namespace = geo.create_namespace()
+        quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, str(tmp_path / "client.log"))
+        options = geo.client_options("us-east")
+        client = geo.recorded(pulsar.Client(geo.url("us-east"), logger=quiet, **options), actor="app")
+        client.create_producer(f"persistent://{namespace}/orders").send(b"recorded")
+        client.close()
+        geo.await_replicated(f"persistent://{namespace}/orders")
+        plain = geo.tap().url("us-west")
+        assert plain.startswith("pulsar://127.0.0.1:")
+        tapped = pulsar.Client(plain, logger=quiet)
+        consumer = tapped.subscribe(
+            f"persistent://{namespace}/orders", "s", initial_position=pulsar.InitialPosition.Earliest
+        )
+        message = consumer.receive(timeout_millis=20_000)
+        assert message.data() == b"recorded"
+        consumer.acknowledge(message)
+        tapped.close()
+    histories = tmp_path / "run" / "history"
+    assert '"region":"us-east"' in (histories / "app.jsonl").read_text().replace(" ", "")
+    assert '"region":"us-west"' in (histories / "wire.jsonl").read_text().replace(" ", "")
 
 
 @pytest.mark.real
