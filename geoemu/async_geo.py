@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from emulator.model.explanations import Explanation
 from emulator.model.failover_plans import FailoverPlan, Translation

@@ -111,9 +111,9 @@ def _check_client(certificates: _Certificates, part: SecurityPart, trusted: list
 
 
 def hosts_of(declared: DeclaredTopology) -> list[str]:
-    """Return the hosts at which programs of this machine reach the regions."""
+    """Return the hosts at which clients and other regions reach the regions with TLS."""
     regions = (region for _, _, region in declared.regions())
-    return list(dict.fromkeys(nearby(region.listen or region.host or LOOPBACK) for region in regions))
+    return list(dict.fromkeys(region.host or nearby(region.listen or LOOPBACK) for region in regions))
 
 
 @dataclass(frozen=True, slots=True)

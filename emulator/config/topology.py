@@ -135,6 +135,12 @@ class Topology:
         secured = {"service_port_tls": region.service_port_tls, "admin_port_tls": region.admin_port_tls}
         return plain | secured if self.security.tls.plain_ports else secured
 
+    def reached_at(self, region: RegionSpec) -> str:
+        """Return the host at which the other regions reach a region. With TLS it is the one that clients use, which
+        certificates name."""
+        secured = self.security.tls is not None and region.advertised
+        return region.advertised if secured else nearby(region.address)
+
     def region_ports(self, chosen: Sequence[int]) -> RegionPorts:
         """Return the ports of a region, given one for each of `wanted_ports`."""
         closed = () if self.security.tls is None or self.security.tls.plain_ports else (0, 0)
@@ -235,7 +241,7 @@ def region_config(
     store; None: the region has its own store, in memory.
     """
     region = topology.region(region_name)
-    hosts = {peer.name: nearby(peer.address) for peer in topology.regions} | dict(peer_hosts or {})
+    hosts = {peer.name: topology.reached_at(peer) for peer in topology.regions} | dict(peer_hosts or {})
     own = ports[region_name]
     return RegionConfig(
         region=region.name,

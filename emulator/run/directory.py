@@ -123,10 +123,10 @@ class RegionRecord:
 
     @property
     def admin_url(self) -> str:
-        """The URL of the admin API, with TLS if the region has it."""
+        """The URL of the admin API; with TLS if the region has it, and then with the host that certificates name."""
         if not self.admin_port_tls:
             return self.plain_admin_url
-        return f"https://{in_url(self.host)}:{self.admin_port_tls}"
+        return f"https://{in_url(self.advertised or self.host)}:{self.admin_port_tls}"
 
     @property
     def plain_service_url(self) -> str:

@@ -202,8 +202,9 @@ class LinkedRegions(RegionMachines):
                         return
                     try:
                         report = await query_status(record.regions[name], expected)
-                    except NoHttpResponse:
-                        pass
+                    except NoHttpResponse as failure:
+                        if record.regions[name].tls is not None:  # it may have another certificate
+                            missing = f"{NO_RESPONSE}: {failure}"
                     else:
                         if report.ready:
                             if peers is None:

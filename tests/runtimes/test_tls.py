@@ -138,6 +138,20 @@ async def test_closed_plain_ports_and_required_certificates_restrict_only_others
 
 
 @pytest.mark.real
+async def test_a_certificate_of_the_advertised_name_suffices(tmp_path: Path) -> None:
+    topology = secured_topology(tmp_path, authority.files_for("localhost"), plain_ports=False)
+    for cluster in ("americas", "europe"):
+        file = tmp_path / "clusters" / f"{cluster}.yaml"
+        file.write_text(file.read_text().replace("service_port: 0", "host: localhost, service_port: 0"))
+    run = ProcessRuntime.create(load_topology(topology), tmp_path / "run")
+    await run.up()
+    status = await run.status()
+    assert all(region.admin_url.startswith("https://localhost:") for region in status.regions)
+    await publish_and_receive(status, b"by name")
+    await run.down()
+
+
+@pytest.mark.real
 def test_the_library_gives_the_python_client_what_it_needs_and_recorded_knows_its_region(
     tmp_path: Path,
 ) -> None:
