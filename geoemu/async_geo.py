@@ -197,14 +197,14 @@ class AsyncGeo(AsyncRun):
         """Return the service URL of a region, for Pulsar clients. Raises RuntimeFailure for an unknown region."""
         return await self._call(lambda: self._geo.url(region))
 
+    async def client_options(self, region: str) -> dict[str, Any]:
+        """Return the arguments of `pulsar.Client` for a region with TLS or authentication, empty for any other:
+        `pulsar.Client(geo.url("us"), **geo.client_options("us"))`. They name the files of `security.client`."""
+        return await self._call(lambda: self._geo.client_options(region))
+
     async def admin_url(self, region: str) -> str:
         """Return the URL of a region's admin API. Raises RuntimeFailure for an unknown region."""
         return await self._call(lambda: self._geo.admin_url(region))
-
-    async def client_options(self, region: str) -> dict[str, Any]:
-        """Return the arguments of `pulsar.Client` for a region besides its URL: those of TLS and authentication, which
-        the topology's `security` requires; empty without it. Raises RuntimeFailure for an unknown region."""
-        return await self._call(lambda: self._geo.client_options(region))
 
     async def state(self, region: str) -> RegionState:
         """Return the current state of a region: starting, running, paused, stopped, killed or lost. Raises

@@ -115,14 +115,6 @@ class Geo(Waits):
         """Return the URL of a region's admin API. Raises RuntimeFailure for an unknown region."""
         return self._region(region).admin_url
 
-    def client_options(self, region: str) -> dict[str, Any]:
-        """Return the arguments of `pulsar.Client` for a region besides its URL: those of TLS and authentication, which
-        the topology's `security` requires; empty without it. Raises RuntimeFailure for an unknown region."""
-        from emulator.scenarios.actors.pulsar_client import client_options
-
-        found = self._region(region)
-        return client_options(found.tls, found.credentials or NO_CREDENTIALS)
-
     def state(self, region: str) -> RegionState:
         """Return the current state of a region: starting, running, paused, stopped, killed or lost. Raises
         RuntimeFailure for an unknown region."""
