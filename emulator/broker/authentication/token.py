@@ -37,7 +37,7 @@ class TokenProvider:
         """Return the role of a token, `data`. Refused for any other."""
         if len(data) > TOKEN_BYTES_MAX:
             raise Refused("malformed", f"a token may have {TOKEN_BYTES_MAX} bytes at most")
-        claims = self._claims(data)
+        claims = self._claims(data.strip())  # clients send files as they are, with the end of the line
         self._check_times(claims, now_ms)
         self._check_origin(claims)
         expires = claims.get("exp")

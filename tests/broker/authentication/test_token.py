@@ -64,6 +64,7 @@ def forged(header: dict[str, Any], secret: bytes, claims: dict[str, Any] | None 
 
 def test_a_secret_may_be_bytes_or_base64(tmp_path: Path, secret: TokenProvider) -> None:
     assert verify(secret, token()) == Credential("app")
+    assert verify(secret, token() + b"\n") == Credential("app")
     text = base64.b64encode(SECRET) + b"\n"
     encoded = TokenProvider(TokenConfig(secret_key=secret_file(tmp_path, text)))
     assert verify(encoded, token()) == Credential("app")
