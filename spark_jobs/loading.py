@@ -34,7 +34,7 @@ from spark_jobs.sources.region_log import (
     read_trimmed,
 )
 from spark_jobs.sources.region_values import region_values
-from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder
+from spark_jobs.sources.run_folder import EvidenceDamage, RunFolder, is_simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LoadedRun:
     logs: Mapping[str, LogSummary]
     """Summary of each region's log, by region."""
     read_at_ms: float
-    """Time at which all logs had been read, on this machine's clock."""
+    """Time at which all logs had been read, on the clock of the history."""
     trimmed: DataFrame
     stored: DataFrame
     """What regions store besides logs, in the schema `region_values.VALUE_SCHEMA`."""
@@ -96,7 +96,7 @@ def load(folder: RunFolder) -> LoadedRun:
         loading = worker.submit(_load_logs, folder)
         history = summarise_history(lines)
         rows, logs = loading.result()
-    read_at_ms = time.time() * 1000 if folder.export is None else folder.export.read_at_ms
+    read_at_ms = _read_at_ms(folder, history)
     trimmed, trim_damages = read_trimmed(folder, history.topics)
     ends = read_ends(folder)
     stored = cached(read(region_values(folder, history.topics)))
@@ -123,6 +123,12 @@ def load(folder: RunFolder) -> LoadedRun:
         value_damages=value_damages,
         journal_damages=journal_damages,
     )
+
+
+def _read_at_ms(folder: RunFolder, history: HistorySummary) -> float:
+    if is_simulated(folder.path):
+        return history.end_ms
+    return time.time() * 1000 if folder.export is None else folder.export.read_at_ms
 
 
 def _load_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, LogSummary]]:

@@ -144,6 +144,15 @@ def looks_like_a_run(path: Path) -> bool:
     return any((path / part).exists() for part in parts)
 
 
+def is_simulated(path: Path) -> bool:
+    """Return whether a run was simulated: its evidence was written at once when its virtual time ended, with the
+    configuration stores, which no region.json names."""
+    try:
+        return bool(parse_json((path / "run.json").read_text())["runtime"] == "simulated")
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
 def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     """Find the files of a run directory, or of its export. An absent directory counts as an empty one. `in_network`:
     this process is in the network of the regions, and connects to Kafka at their addresses. Raises ExportUnreadable."""

@@ -93,8 +93,14 @@ def read_heads(log: RegionLog) -> list[LogHead]:
 
 
 def read_ends(log: RegionLog) -> dict[str, int]:
-    """Return an empty mapping: in SQLite a topic's highest id is that of its newest entry."""
-    return {}
+    """Return the highest id that each topic gave to an entry, where it is larger than that of the newest entry: that of
+    an entry that was trimmed or never completed."""
+    with _opened(log) as connection:
+        rows = connection.execute(
+            "SELECT name, next_entry_id - 1 FROM logs WHERE next_entry_id > coalesce((SELECT"
+            " max(first_entry_id + entry_count) FROM entry_groups WHERE entry_groups.log_id = logs.log_id), 0)"
+        )
+        return dict(_typed(row, _NEXT) for row in rows)
 
 
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:

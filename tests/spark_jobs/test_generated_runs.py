@@ -30,6 +30,18 @@ def test_honest_runs_raise_no_false_alarm() -> None:
     assert list(check_honest(QUICK)) == []
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(10038, id="two sessions with other target regions under one sequence id"),
+        pytest.param(10244, id="a cursor at an id whose entry was never completed"),
+        pytest.param(10275, id="a simulation that ends while copies are on their way"),
+    ],
+)
+def test_a_former_false_alarm_is_none(seed: int) -> None:
+    assert list(check_honest([seed])) == []
+
+
 @pytest.mark.slow
 def test_many_honest_runs_raise_no_false_alarm() -> None:
     assert list(check_honest(range(1, 1 + HONEST))) == []

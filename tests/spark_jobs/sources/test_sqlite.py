@@ -46,6 +46,13 @@ def test_a_stopped_region(stopped: Path) -> None:
     assert sqlite.read_heads(log_at(stopped)) == [LogHead(TOPIC, place("us-east", 0).ledger, 0)]
 
 
+def test_the_end_of_a_log_is_that_of_its_newest_entry_or_higher(stopped: Path) -> None:
+    assert sqlite.read_ends(log_at(stopped)) == {}
+    with contextlib.closing(sqlite3.connect(stopped)) as database, database:
+        database.execute("DELETE FROM entry_groups WHERE first_entry_id = 9")
+    assert sqlite.read_ends(log_at(stopped)) == {TOPIC: 9}
+
+
 def test_reading_leaves_no_trace(stopped: Path) -> None:
     before = {file.name: file.read_bytes() for file in stopped.parent.iterdir()}
     entries_in(stopped)
