@@ -142,7 +142,10 @@ def evaluate(
     ]
     results = (
         _completeness(damages, history, lost, [*normalised.remarks, *_policy_remarks(folder)]),
-        *(check.conclude(queried.findings.get(check.name, []), circumstances) for check in checks),
+        *(
+            check.conclude_on_evidence(queried.findings.get(check.name, []), circumstances)
+            for check in checks
+        ),
         *filter(None, further),
     )
     figures = _figures(run, queried)

@@ -28,6 +28,14 @@ CHECKED = "checked"
 UNPROVEN = "Not proven wrong, because a part of the logs or of the history is missing."
 UNPROVEN_BY_HISTORY = "Not proven wrong, because a part of the history is missing."
 
+EvidenceKind = Literal["logs", "histories"]
+LOGS: frozenset[EvidenceKind] = frozenset({"logs"})
+HISTORIES: frozenset[EvidenceKind] = frozenset({"histories"})
+NEVER_READ: Mapping[EvidenceKind, str] = {
+    "logs": "the log of no region could be read",
+    "histories": "no operation of a client is in the histories",
+}
+
 Counted = Literal["messages", "stored", "subscription_messages", "snapshots", "updates", "cursors"]
 """Name of a frame of the evidence whose rows are counted."""
 
@@ -67,6 +75,8 @@ class Circumstances:
     """Regions that were lost and never started again. Messages lost with them are a figure, never a violation."""
     cut: frozenset[tuple[str, str]] = frozenset()
     """Links (from, to) that were cut or held when the history ended, also by a link over which they are routed."""
+    absent: frozenset[EvidenceKind] = frozenset()
+    """Evidence of which the run has nothing."""
     read_at_ms: float = float("inf")
     """Time at which the logs had been read, minus twice the longest latency of the run, in milliseconds."""
 
@@ -97,10 +107,17 @@ def circumstances_of(
                 cut.clear()
             else:
                 cut -= ways
+    damaged_regions = frozenset(damage.region for damage in damages if damage.region)
+    history_damaged = any(damage.region is None for damage in damages)
+    has_no_operation = history_damaged and not history.last_client_ms
+    absent = (LOGS if damaged_regions.issuperset(folder.regions) else frozenset()) | (
+        HISTORIES if has_no_operation else frozenset()
+    )
     return Circumstances(
         namespaces=folder.namespaces,
-        damaged_regions=frozenset(damage.region for damage in damages if damage.region),
-        history_damaged=any(damage.region is None for damage in damages),
+        absent=absent,
+        damaged_regions=damaged_regions,
+        history_damaged=history_damaged,
         down=frozenset(region for region, is_down in down.items() if is_down),
         lost=frozenset(regions_lost(history.facts)),
         cut=frozenset(cut | {link for link, hops in folder.routes.items() if not cut.isdisjoint(hops)}),
@@ -124,6 +141,18 @@ class Check:
     query."""
     conclude: Callable[[Sequence[FindingGroup], Circumstances], CheckResult]
     """Function that computes the result from the collected findings."""
+    evidence: frozenset[EvidenceKind] = LOGS | HISTORIES
+    """Evidence without which nothing is proven."""
+
+    def conclude_on_evidence(
+        self, found: Sequence[FindingGroup], circumstances: Circumstances
+    ) -> CheckResult:
+        """Return the result, which is not valid without the evidence of the check."""
+        result, absent = self.conclude(found, circumstances), self.evidence & circumstances.absent
+        if result.verdict != "valid" or not absent:
+            return result
+        reasons = " and ".join(NEVER_READ[kind] for kind in sorted(absent))
+        return self.result("unknown", f"Not checked: {reasons}.")
 
     def result(self, verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
         return CheckResult(self.name, self.title, self.invariant, verdict, sentence, witness)

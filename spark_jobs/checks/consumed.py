@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from spark_jobs.checks.check import (
     CHECKED,
+    HISTORIES,
     Check,
     Circumstances,
     Count,
@@ -147,4 +148,5 @@ CHECK = Check(
     ],
     find,
     conclude,
+    evidence=HISTORIES,
 )

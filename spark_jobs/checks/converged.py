@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from spark_jobs.checks.check import (
     CHECKED,
+    LOGS,
     Check,
     Circumstances,
     Count,
@@ -107,4 +108,5 @@ CHECK = Check(
     [Count(CHECKED, "messages", "SIZE(copies) > 0 AND SIZE(expected) > 1")],
     find,
     conclude,
+    evidence=LOGS,
 )

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 
 from spark_jobs.checks.check import (
     CHECKED,
+    LOGS,
     UNPROVEN,
     Check,
     Circumstances,
@@ -263,4 +264,6 @@ def _is_proven(one: FindingGroup, circumstances: Circumstances) -> bool:
     return not circumstances.history_damaged and ends.isdisjoint(circumstances.damaged_regions)
 
 
-CHECK = Check("cursors-converge", "replicated subscriptions converge", "INV-128", [], find, conclude)
+CHECK = Check(
+    "cursors-converge", "replicated subscriptions converge", "INV-128", [], find, conclude, evidence=LOGS
+)

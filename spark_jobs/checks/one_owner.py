@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from spark_jobs.checks.check import CHECKED, Check, Circumstances, conclude_violations, total
+from spark_jobs.checks.check import CHECKED, LOGS, Check, Circumstances, conclude_violations, total
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
@@ -91,4 +91,4 @@ def _is_proven(circumstances: Circumstances, found: FindingGroup) -> bool:
     return found.kind != UNGRANTED or found.region not in circumstances.damaged_regions | circumstances.lost
 
 
-CHECK = Check("one-owner", "one owner at a time", "INV-25", [], find, conclude)
+CHECK = Check("one-owner", "one owner at a time", "INV-25", [], find, conclude, evidence=LOGS)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from spark_jobs.checks.check import (
     CHECKED,
+    LOGS,
     Check,
     Circumstances,
     Count,
@@ -134,4 +135,5 @@ CHECK = Check(
     ],
     find,
     conclude,
+    evidence=LOGS,
 )

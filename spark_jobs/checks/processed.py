@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.check import CHECKED, Check, Circumstances, examples, of_kind, per_region, total
+from spark_jobs.checks.check import (
+    CHECKED,
+    HISTORIES,
+    Check,
+    Circumstances,
+    examples,
+    of_kind,
+    per_region,
+    total,
+)
 from spark_jobs.checks.finding import FindingGroup, all_of, finding
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.frames.evidence import Evidence
@@ -182,4 +191,5 @@ CHECK = Check(
     [],
     find,
     conclude,
+    evidence=HISTORIES,
 )

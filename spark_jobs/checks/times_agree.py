@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.checks.check import Check, Circumstances, Count, total
+from spark_jobs.checks.check import HISTORIES, Check, Circumstances, Count, total
 from spark_jobs.checks.finding import FindingGroup
 from spark_jobs.engines.frames import Column, F, fields_of
 from spark_jobs.verdict import INFORMATION, CheckResult
@@ -58,4 +58,5 @@ CHECK = Check(
     ],
     None,
     conclude,
+    evidence=HISTORIES,
 )

@@ -48,7 +48,7 @@ from spark_jobs.evidence.metadata_events import (
 )
 from spark_jobs.sources.contract import Group, LogDamaged
 from spark_jobs.sources.region_log import STORED_READERS, size_of
-from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of
+from spark_jobs.sources.run_folder import RegionLog, RunFolder, folder_of, is_simulated
 from spark_jobs.sources.sqlite import connect_read_only
 
 STORE_FILE = "configuration.sqlite"
@@ -102,15 +102,18 @@ class ClusterSync:
 def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
     """Return the settings of each cluster that shares metadata. Other readers report unreadable files."""
     found: dict[str, ClusterSync] = {}
+    simulated = is_simulated(folder.path)
     for region, cluster in folder.clusters.items():
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             config = json.loads((folder.path / "regions" / region / "region.json").read_text())
             topic = config["settings"]["configuration_metadata_sync_event_topic"]
             if topic:
                 excluded = config["settings"]["metadata_sync_excluded_paths"].split(",")
-                there = Path(config.get("configuration", {}).get("path", "")).parent.name == cluster
+                named = Path(config.get("configuration", {}).get("path", "")).parent.name == cluster
                 prefixes = tuple(filter(None, (one.strip() for one in excluded)))
-                found[cluster] = ClusterSync(str(TopicName.parse(topic)), prefixes, there)
+                found[cluster] = ClusterSync(
+                    str(TopicName.parse(topic)), prefixes, is_in_run_dir=named or simulated
+                )
     return found
 
 
