@@ -3,6 +3,10 @@
 The stream reads a data source of Python: a process of Spark determines offsets, and tasks read the parts between two of
 them. The query is stateless for Spark: what is known of the run is in checkpointed frames, which the driver's function
 combines with each batch. So a stream that is started again begins with the first row.
+
+The public format `geoemu` has a stream per table, each with offsets of its own. Here one offset covers all logs and
+histories, logs first: that the request of every stored message is known depends on it. So the format would add a stream
+and would not replace this one.
 """
 
 from __future__ import annotations
