@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 LARGE_BYTES = 32 * 1024 * 1024
 """Spark's own optimisations pay off for evidence of at least this size."""
+OPTIMISED_BYTES = 256 * 1024 * 1024
+"""Evidence of this size may exceed the memory as rows. The second tier of the JIT compiler pays off, too: it takes 35 s
+of processor time, most of it for code that Spark generates for one stage."""
 TASK_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS_MAX = 5.0
 """Time limit of a connection to the master of a cluster."""
@@ -51,6 +54,8 @@ _QUERIES = {
     # Spark would format each plan for a web page that is disabled.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
+    # The default of five minutes fails on a busy machine.
+    "spark.sql.broadcastTimeout": "3600",
     "spark.sql.debug.maxToStringFields": "0",
 }
 _LOCAL = {
@@ -58,7 +63,8 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
 }
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:MetaspaceSize=256m"
+_FIRST_TIER = "-XX:TieredStopAtLevel=1"
+_SMALL_JVM = f"{_FIRST_TIER} -XX:+UseSerialGC -Xss4m -XX:MetaspaceSize=256m"
 """JVM options for small evidence: its verdict ends before a second compiler tier or parallel collection pays off."""
 _INITIAL_HEAP = "-Xms1g -Xmn640m"
 """Initial heap size, with which a small verdict runs almost without garbage collection."""
@@ -245,12 +251,13 @@ def class_archive() -> Path:
 
 def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
     """Return the options of the JVM that is started here: a whole local Spark, or the driver of a cluster."""
+    options = _SMALL_JVM
     if evidence_bytes >= LARGE_BYTES:
-        return _LARGE_JVM
+        options = _LARGE_JVM if evidence_bytes >= OPTIMISED_BYTES else f"{_LARGE_JVM} {_FIRST_TIER}"
     if archive_to is not None:
-        return f'{_SMALL_JVM} "-XX:ArchiveClassesAtExit={archive_to}"'
+        return f'{options} "-XX:ArchiveClassesAtExit={archive_to}"'
     archive = class_archive()
-    return f'{_SMALL_JVM} "-XX:SharedArchiveFile={archive}"' if archive.is_file() else _SMALL_JVM
+    return f'{options} "-XX:SharedArchiveFile={archive}"' if archive.is_file() else options
 
 
 def tune(session: SparkSession, evidence_bytes: int) -> None:

@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame as Frame
 from pyspark.sql import Window, functions
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.engines.contract import GrowingSource, PartitionedSource, QueryEngine
-from spark_jobs.engines.session import LARGE_BYTES, SparkUnavailable, in_a_sentence, spark_session, tune
+from spark_jobs.engines.session import (
+    LARGE_BYTES,
+    OPTIMISED_BYTES,
+    SparkUnavailable,
+    in_a_sentence,
+    spark_session,
+    tune,
+)
 from spark_jobs.engines.shared_folder import SharedFolder
 from spark_jobs.engines.streams import stream
 
@@ -50,11 +59,16 @@ class SparkEngine:
     def __init__(self, session: SparkSession, *, local_bytes: int = LOCAL_BYTES) -> None:
         self.session = session
         self._local_bytes = local_bytes
-        self._is_small = False
+        self._is_small = self._stores_columns = False
+        self._stored: list[DataFrame] = []
+        """Cached frames of the current verdict, if it is on large evidence."""
         self.parallel_queries = 1
 
     def tune(self, evidence_bytes: int) -> None:
         self._is_small = evidence_bytes < LARGE_BYTES
+        self._stores_columns = evidence_bytes >= OPTIMISED_BYTES
+        while self._stored:
+            self._stored.pop().unpersist()
         # A small verdict mostly loads and compiles Java classes, which concurrent queries spread over the cores. A
         # large one has enough tasks for all cores, and memory for one query only.
         self.parallel_queries = SMALL_PARALLEL_QUERIES if self._is_small else 1
@@ -97,12 +111,23 @@ class SparkEngine:
         stream(self.session, source, on_batch, lambda: on_rows(of_stream, None), wait)
 
     def cached(self, frame: DataFrame) -> DataFrame:
-        """Return a checkpoint, computed at its first use. Unlike `persist` it truncates the plan, which Spark would
-        otherwise analyse again for each of the dozens of frames derived from it."""
-        return frame.localCheckpoint(eager=False)
+        """Return a frame whose rows are computed at its first use and stored. Unlike that of `persist`, its plan ends
+        there: Spark would otherwise analyse the plan again for each of the dozens of frames derived from it."""
+        return self._in_columns(frame) if self._stores_columns else frame.localCheckpoint(eager=False)
+
+    def _in_columns(self, frame: DataFrame) -> DataFrame:
+        """Store rows as compressed columns, in memory or on disk, in a fifth of the space of a checkpoint. A checkpoint
+        takes less time while it is in memory."""
+        frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._stored.append(frame)
+        session, java = self.session._jsparkSession, self.session._jvm
+        found = session.sharedState().cacheManager().lookupCachedData(frame._jdf)
+        assert java is not None, "a live session has a Java"
+        rows = java.org.apache.spark.sql.classic.Dataset.ofRows(session, found.get().cachedRepresentation())
+        return Frame(rows, self.session)
 
     def release(self, frame: DataFrame) -> None:
-        """Do nothing: Spark removes a checkpoint once the frame is garbage."""
+        """Do nothing: Spark removes a checkpoint once the frame is garbage, and `tune` removes columns."""
 
     def coalesced(self, frame: DataFrame) -> DataFrame:
         """Return the frame in as many tasks as a shuffle has partitions: every task of a stage contains the plans of

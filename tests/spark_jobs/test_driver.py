@@ -22,7 +22,7 @@ from emulator.model.stored_keys import CursorKey, GrantKey
 from spark_jobs.engines.contract import PartitionedSource
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.engines.frames import use_engine
-from spark_jobs.engines.session import LARGE_BYTES
+from spark_jobs.engines.session import OPTIMISED_BYTES
 from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.evaluation import Evaluation, evaluate
 from spark_jobs.live.follower import RunFollower
@@ -245,7 +245,7 @@ def inspected(spark: SparkEngine) -> Iterator[InspectedSpark]:
 @pytest.fixture
 def large(inspected: InspectedSpark, monkeypatch: pytest.MonkeyPatch) -> tuple[InspectedSpark, list[int]]:
     engine = inspected
-    engine.tune(LARGE_BYTES)
+    engine.tune(OPTIMISED_BYTES)
     engine.session.conf.set("spark.sql.shuffle.partitions", "3")
     frame = type(engine.session.range(1))
     collect: Callable[[Any], list[Any]] = frame.collect

@@ -26,6 +26,8 @@ from spark_jobs.engines.frames import (
     small_frame,
     use_engine,
 )
+from spark_jobs.engines.session import LARGE_BYTES as LARGE_FOR_SPARK
+from spark_jobs.engines.session import OPTIMISED_BYTES
 from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.frames.history import read_history
 from spark_jobs.sources.region_log import read_region_logs
@@ -280,6 +282,40 @@ def test_both_engines_evaluate_a_run_alike(
         cursor_at(11)(path)
     embedded, on_spark = judgements(spark, path)
     assert embedded == on_spark
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evidence_bytes", [0, LARGE_FOR_SPARK, OPTIMISED_BYTES])
+def test_spark_computes_a_cached_frame_once(spark: SparkEngine, evidence_bytes: int) -> None:
+    spark.tune(evidence_bytes)
+    try:
+        with use_engine(spark):
+            rows = small_frame(ROWS, SCHEMA).withColumn("random", F.rand())
+            frame = spark.cached(rows)
+            first = sorted(map(repr, frame.collect()))
+            joined = frame.join(frame.select("id", F.col("random").alias("again")), "id")
+            assert joined.where(F.col("random") == F.col("again")).count() == len(ROWS)
+            assert sorted(map(repr, frame.collect())) == first
+            assert {row["id"]: row["places"] for row in frame.select("id", "places").collect()} == {
+                row["id"]: row["places"] for row in rows.collect()
+            }
+    finally:
+        spark.tune(0)
+
+
+@pytest.mark.slow
+def test_spark_removes_the_columns_of_a_verdict_before_the_next(spark: SparkEngine) -> None:
+    spark.tune(OPTIMISED_BYTES)
+    held = spark.session.sparkContext._jsc.getPersistentRDDs
+    with use_engine(spark):
+        before = held().size()
+        frame = spark.cached(small_frame(ROWS, SCHEMA))
+        assert frame.count() == len(ROWS)
+        assert held().size() > before
+        spark.tune(OPTIMISED_BYTES)
+        assert held().size() == before
+        assert frame.count() == len(ROWS)
+    spark.tune(0)
 
 
 def test_an_error_while_the_embedded_engine_opens_makes_it_unavailable(

@@ -10,6 +10,7 @@ import pytest
 from spark_jobs.engines.session import (
     EXCLUDED_JARS,
     LARGE_BYTES,
+    OPTIMISED_BYTES,
     _java_options,
     class_archive,
     java_problem,
@@ -66,8 +67,14 @@ def test_a_class_archive_is_used_where_there_is_one(tmp_path: Path, monkeypatch:
     assert "SharedArchiveFile" not in _java_options(0, None)
     archive.parent.mkdir(parents=True)
     archive.touch()
-    assert f'"-XX:SharedArchiveFile={archive}"' in _java_options(0, None)
-    assert "SharedArchiveFile" not in _java_options(LARGE_BYTES, None)
+    for evidence_bytes in (0, LARGE_BYTES, OPTIMISED_BYTES):
+        assert f'"-XX:SharedArchiveFile={archive}"' in _java_options(evidence_bytes, None)
+
+
+def test_the_second_tier_of_the_compiler_is_used_for_the_largest_evidence_only() -> None:
+    options = [_java_options(size, None) for size in (0, LARGE_BYTES, OPTIMISED_BYTES)]
+    assert ["TieredStopAtLevel=1" in one for one in options] == [True, True, False]
+    assert ["UseParallelGC" in one for one in options] == [False, True, True]
 
 
 def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
