@@ -7,13 +7,13 @@ damage that names file, line, field and rule; the other lines remain evidence, w
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from emulator.run.history_schema import FRAME, LineCheck, Wrong
 from emulator.run.json_text import parse_json
 from spark_jobs.engines.frames import record_batch, schema
 from spark_jobs.evidence.positions import LEDGERS, is_place
+from spark_jobs.sources.history_frame import CountedLines, HistoryFrame, line_around
 from spark_jobs.sources.plans import is_possible_plan
 from spark_jobs.sources.run_folder import EvidenceDamage
 
@@ -62,7 +63,6 @@ _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 _PARTITION = re.compile(r"-partition-\d+$")
 _UNUSUAL = (b"\\", b"null", b'"fact"', b'"plan"', b'"replicate_to"', b'"others"')
 """Parts of lines that are not converted as a block: escapes, nulls, facts, and nested values."""
-_FRAMING = re.compile(rb'"op"\s*:\s*"(?:head|end|seal|hire)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,14 @@ class HistoryFile:
 def inspect_file(path: Path, run: str, present: Collection[str]) -> HistoryFile:
     """Find missing or wrong heads, ends, seals and further files of a file, and divide it into slices. `run`:
     `emulator.run.history.run_name`; `present`: names of the run's history files, without suffix."""
-    data = path.read_bytes()
-    problems, torn = _frame_problems(data, run, present)
-    damages = tuple(EvidenceDamage(f"history/{path.name}{problem}") for problem in problems)
-    return HistoryFile(
-        tuple(_slices(path, data, frozenset(torn))), damages, path.name, _recorded_digest(data)
-    )
+    frame, bounds, block = HistoryFrame(run, present), [], b""
+    with path.open("rb") as stream:
+        for block in _slices_in(stream):
+            frame.add(block)
+            bounds.append((len(block), block.count(b"\n")))
+    damages = tuple(EvidenceDamage(f"history/{path.name}{problem}") for problem in frame.problems())
+    slices = tuple(_slices(path, bounds, frozenset(frame.torn)))
+    return HistoryFile(slices, damages, path.name, _recorded_digest(block))
 
 
 def copied_files(files: Iterable[HistoryFile]) -> list[EvidenceDamage]:
@@ -113,105 +115,28 @@ def copied_files(files: Iterable[HistoryFile]) -> list[EvidenceDamage]:
 
 
 def _recorded_digest(data: bytes) -> str | None:
-    """Return the digest in the last line of a file."""
+    """Return the digest in the last of these lines."""
     try:
-        fields = parse_json(_line_around(data, len(data) - 1)[1])
+        fields = parse_json(line_around(data, len(data) - 1)[1])
     except ValueError:
         return None
     digest = fields.get("digest") if isinstance(fields, dict) else None
     return digest if isinstance(digest, str) else None
 
 
-def _frame_problems(data: bytes, run: str, present: Collection[str]) -> tuple[list[str], list[int]]:
-    problems: list[str] = []
-    torn: list[int] = []
-    counted = CountedLines(data)
-    is_open = False
-    last_at = -1
-    for found in _FRAMING.finditer(data):
-        start, line = _line_around(data, found.start())
-        try:
-            fields = parse_json(line)
-        except ValueError:
-            continue  # reported when the lines are read
-        if not isinstance(fields, dict):
-            continue  # likewise
-        number = counted.before(start) + 1
-        match fields.get("op"):
-            case "head":
-                if is_open:
-                    problems.append(
-                        f":{number}: a head before the end of the previous writer: two writers, or a missing end"
-                    )
-                elif start != last_at + 1:
-                    problems.append(f":{number}: the lines before it have no head")
-                is_open = True
-                problems += [f":{number}: {problem}" for problem in _head_problems(fields, run, present)]
-            case "end" | "seal" as op:
-                if not is_open:
-                    problems.append(f":{number}: {op} without a head")
-                is_open, last_at = False, start + len(line)
-                if fields.get("lines") != number - 1:
-                    problems.append(
-                        f":{number}: lines: is {fields.get('lines')}, but {number - 1} lines precede it"
-                    )
-                elif fields.get("digest") != hashlib.sha256(memoryview(data)[:start]).hexdigest():
-                    problems.append(
-                        f":{number}: digest: differs from that of the lines before it; they were changed"
-                    )
-                if fields.get("torn") is True:
-                    torn.append(number - 1)
-            case "hire":
-                file = fields.get("file")
-                if isinstance(file, str) and file not in present:
-                    problems.append(f":{number}: file: history/{file}.jsonl is missing")
-    if is_open or not data:
-        problems.append(
-            " has no end: its program still runs, or was killed and the file was not sealed"
-            " (use `geoemu seal` when the program has ended)"
-        )
-    elif last_at != len(data) - 1:
-        what = "has no head" if last_at < 0 else "continues after its end"
-        problems.append(f":{counted.before(last_at + 1) + 1}: {what}")
-    return problems, torn
+def _slices_in(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the complete lines of each slice. What is appended meanwhile is not read."""
+    size = os.fstat(stream.fileno()).st_size
+    while block := stream.read(min(SLICE_BYTES, size - stream.tell())):
+        yield block + stream.readline(size - stream.tell())
 
 
-def _head_problems(fields: dict[str, Any], run: str, present: Collection[str]) -> Iterator[str]:
-    if fields.get("run") != run:
-        yield f"run: is {fields.get('run')!r}, but this is run {run!r}: the file belongs to another run"
-    others = fields.get("others")
-    for other in others if isinstance(others, list) else ():
-        if isinstance(other, str) and other not in present:
-            yield f"others: history/{other}.jsonl is missing"
-
-
-class CountedLines:
-    """Line numbers of byte offsets, which must be queried in ascending order."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = self._lines = 0
-
-    def before(self, at: int) -> int:
-        """Return the number of lines that end before byte `at`."""
-        self._lines += self._data.count(b"\n", self._at, at)
-        self._at = at
-        return self._lines
-
-
-def _line_around(data: bytes, at: int) -> tuple[int, bytes]:
-    start = data.rfind(b"\n", 0, at) + 1
-    end = data.find(b"\n", at)
-    return start, data[start : len(data) if end < 0 else end]
-
-
-def _slices(path: Path, data: bytes, torn: frozenset[int]) -> Iterator[Slice]:
-    counted, start = CountedLines(data), 0
-    while start < len(data):
-        end = data.find(b"\n", min(len(data), start + SLICE_BYTES))
-        stop = len(data) if end < 0 else end + 1
-        yield Slice(path, start, stop, counted.before(start) + 1, torn)
-        start = stop
+def _slices(path: Path, bounds: Iterable[tuple[int, int]], torn: frozenset[int]) -> Iterator[Slice]:
+    """Yield slices of these numbers of bytes and lines."""
+    start, first_line = 0, 1
+    for size, lines in bounds:
+        yield Slice(path, start, start + size, first_line, torn)
+        start, first_line = start + size, first_line + lines
 
 
 def read_rows(
@@ -253,7 +178,7 @@ def _without_unusual(block: bytes) -> tuple[bytes, list[tuple[int, bytes]]]:
     unusual: list[tuple[int, bytes]] = []
     for found in sorted(found for part in _UNUSUAL for found in _occurrences(block, part)):
         if found >= at:  # otherwise in the same line as the previous one
-            start, line = _line_around(block, found)
+            start, line = line_around(block, found)
             usual.append(block[at:start])
             unusual.append((counted.before(start), line))
             at = start + len(line) + 1

@@ -13,7 +13,7 @@ from emulator.run.history import HistoryWriter, seal_history
 from spark_jobs.engines.contract import QueryEngine
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.frames.history import read_history
-from spark_jobs.sources.history_files import digest_number, inspect_file, read_rows
+from spark_jobs.sources.history_files import SLICE_BYTES, digest_number, inspect_file, read_rows
 from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.verify import evaluate_run
 from tests.spark_jobs.sample_run import SampleRun
@@ -89,6 +89,10 @@ Change = Callable[[list[str]], list[str]]
             [":10: digest: differs from that"],
         ),
         (lambda lines: [*lines, lines[2]], [":11: continues after its end"]),
+        (
+            lambda lines: [*lines, lines[2], '{"op":"hire","file":"gone"}\n'],
+            [":11: continues after its end", ":12: file: history/gone.jsonl is missing"],
+        ),
         (lambda lines: [], [" has no end"]),
         (
             lambda lines: [lines[0].replace('"run":""', '"run":"other"'), *lines[1:]],
@@ -100,9 +104,15 @@ Change = Callable[[list[str]], list[str]]
         ),
     ],
 )
+@pytest.mark.parametrize("slice_bytes", [1, 300, SLICE_BYTES])
 def test_a_file_that_is_not_whole_is_named_with_line_and_rule(
-    tmp_path: Path, change: Change, complaints: list[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Change,
+    complaints: list[str],
+    slice_bytes: int,
 ) -> None:
+    monkeypatch.setattr("spark_jobs.sources.history_files.SLICE_BYTES", slice_bytes)
     path = write(tmp_path / "history" / "shop.jsonl")
     path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
     found = damages_of(path)
