@@ -116,11 +116,15 @@ def measure(names: Sequence[str], messages: int, rounds: int) -> str:
             for name in names:
                 taken[name].append(processor_seconds(commands[name]))
     medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
-    lines_ = ["| program | processor time (s) | to bare | rows a second and core |", "|---|---|---|---|"]
+    lines_ = [
+        "| program | processor time (s) | to bare | rows a second and core | to parquet |",
+        "|---|---|---|---|---|",
+    ]
     for name, seconds in medians.items():
         ratio = f"{seconds / medians['bare']:.2f}" if "bare" in medians else ""
         rate = "" if name == "bare" else f"{rows / seconds:,.0f}"
-        lines_.append(f"| {name} | {seconds:.1f} | {ratio} | {rate} |")
+        others = f"{medians['parquet'] / seconds:.2f}" if rate and "parquet" in medians else ""
+        lines_.append(f"| {name} | {seconds:.1f} | {ratio} | {rate} | {others} |")
     return "\n".join([f"{messages:,} messages in {len(REGIONS)} regions, {rows:,} rows", "", *lines_])
 
 
