@@ -9,7 +9,7 @@ import pytest
 from emulator.client import Client, ClientError
 from emulator.errors import ServerError
 from emulator.net.credentials import Credentials
-from tests.broker.authentication.test_gate import HOUR, counts, now, only, region
+from tests.broker.authentication.test_gate import HOUR, counts, expire, now, only, region
 from tests.broker.authentication.tokens import token
 from tests.broker.regions import Regions, until
 
@@ -55,7 +55,7 @@ async def test_a_token_that_expires_is_read_again(tmp_path: Path) -> None:
             await producer.send(b"before")
             connection = only(world)
             (tmp_path / "token").write_bytes(token(exp=now(world) + 100 * HOUR))
-            world.skews_ms["us"] += 2 * HOUR * 1000
+            expire(world)
             refresh = connection.credential_refresh
             assert refresh is not None
             expires = (now(world) + 98 * HOUR - 10) * 1000

@@ -54,9 +54,11 @@ class CredentialRefresh:
     def _schedule(self) -> None:
         self.stop()
         if self.session.expires:
-            self._timer = asyncio.get_running_loop().call_later(self._gate.refresh_seconds, self._check)
+            self._timer = asyncio.get_running_loop().call_later(self._gate.refresh_seconds, self.check)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Request a newer credential, or close the connection, if the present one has expired. Called at each
+        interval."""
         session, now_ms = self.session, self._gate.wall_clock_ms()
         refused = None
         if session.original is not None and session.original.is_expired(now_ms):
