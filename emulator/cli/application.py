@@ -10,12 +10,32 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from emulator import __version__
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.faults import Fault
 
+
+class _Group(TyperGroup):
+    """Reports an invalid value with the value. Typer prints only the rule, in the words of Pydantic."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as problem:
+            if errors := getattr(problem.__cause__, "errors", None):
+                first = errors()[0]
+                rule = problem.message.removeprefix("Value error, ")
+                value = repr(first["input"])[:100]
+                problem.message = (
+                    f"{value} {rule.removeprefix('Input ')}" if rule.startswith("Input ") else rule
+                )
+            raise
+
+
 app = typer.Typer(
+    cls=_Group,
     help="Emulate geo-replicated Apache Pulsar: start regions, make one fail, and get a verified report.",
     epilog="Example: geoemu up --detach; geoemu kill us-east; geoemu status; geoemu down\n\n"
     "Exit codes: 0 success or a valid verdict; 1 failure or an invalid verdict; 2 wrong usage or an "

@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from emulator.cli.options import seconds
+from emulator.cli.verbs import app
 from emulator.errors import Problem, Refused
 from emulator.model.suggestions import nearest
 from emulator.runtimes import spinner as spinner_module
@@ -70,6 +72,23 @@ def test_two_names_that_are_equally_near_are_both_suggested() -> None:
 @pytest.mark.parametrize(("text", "value"), [("90", 90.0), ("1.5", 1.5), ("90s", 90.0), ("2m", 120.0)])
 def test_a_time_budget_may_say_its_unit(text: str, value: float) -> None:
     assert seconds(text) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("dashboard --port 99999", "'--port': '99999' should be less than or equal to 65535"),
+        ("graph --format pdf", "'--format': 'pdf' is not one of 'mermaid', 'svg'"),
+        ("run x --repeat many", "'--repeat': 'many' should be a valid integer"),
+        ("chaos --seed -1", "'--seed': '-1' should be greater than or equal to 0"),
+        ("latency a b fast", "'TIME': 'fast' must be a duration with its unit"),
+        ("region remove", "Missing argument 'REGION'"),
+    ],
+)
+def test_the_message_about_an_invalid_value_has_the_value(line: str, message: str) -> None:
+    done = CliRunner().invoke(app, line.split())
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.replace("│", " ").split())
 
 
 def test_a_misspelt_scenario_gets_a_suggestion() -> None:
