@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import emulator
+from emulator.errors import Refused
 from emulator.run.directory import RunDirectory
 from emulator.run.history import seal_history
 from emulator.scenarios.actors.specs import (
@@ -81,21 +82,17 @@ class ActorProcess:
             kind=_KINDS[type(self._part)],
             part=dataclasses.asdict(self._part),
             run_dir=str(self._run_dir.absolute()),
-            tls=self._tls_files(service_url),
-            credentials=self._credentials(),
+            **self._security(),
         )
 
-    def _credentials(self) -> dict[str, object] | None:
-        """Return the files of the credentials that clients present; None: none."""
-        found = RunDirectory(self._run_dir).read().regions[self._part.region].credentials
-        return None if found is None else dataclasses.asdict(found)
-
-    def _tls_files(self, service_url: str) -> dict[str, str] | None:
-        """Return the files with which clients connect to the regions of the run; None: without TLS."""
-        if not service_url.startswith("pulsar+ssl://"):
-            return None
-        tls = RunDirectory(self._run_dir).read().regions[self._part.region].tls
-        return None if tls is None else dataclasses.asdict(tls)
+    def _security(self) -> dict[str, dict[str, Any] | None]:
+        """Return the files for TLS and of credentials with which clients connect to the regions of the run."""
+        try:
+            region = RunDirectory(self._run_dir).read().regions[self._part.region]
+        except Refused:  # regions of no run have none
+            return {}
+        parts = {"tls": region.tls, "credentials": region.credentials}
+        return {name: None if part is None else dataclasses.asdict(part) for name, part in parts.items()}
 
     async def move(self, region: str, service_url: str) -> None:
         await self._command("move", region=region, service_url=service_url)
