@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -21,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from emulator.cli.verbs import app
 from emulator.runtimes.compose.command import compose_command
-from tests.runtimes.containers import need_containers, remove
+from tests.runtimes.containers import need_containers
 
 from .documented_commands import ROOT, SHELLS, Block, blocks_of, documented_pages
 from .documented_sessions import ELSEWHERE, REASONS, SESSIONS, Session
@@ -148,8 +147,6 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
             (tmp_path / path.name).symlink_to(path)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     yield tmp_path
-    for run in (tmp_path / ".geoemu" / "runs").glob("*"):
-        asyncio.run(remove(run))
     end_runs(tmp_path)
 
 

@@ -1,0 +1,124 @@
+"""Input classes that need an event loop: bytes on the binary port and on the HTTP port of a region in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+from emulator.broker.admin.server import Admin
+from emulator.broker.connection.commands import TABLE
+from emulator.broker.connection.connection import ClientConnection
+from emulator.broker.region import Region
+from emulator.net.http_server import HttpConnection
+from emulator.wire.frames import PING_FRAME, PONG_FRAME
+from tests.broker.regions import Regions, regions
+from tests.fuzz import seeds
+
+INPUTS_PER_REGION = 1_000
+"""Inputs after which the region is replaced: topics and subscriptions that inputs create stay in its memory."""
+SETTLING_TURNS = 8
+"""Turns of the event loop in which most requests are complete."""
+
+
+class RecordedTransport(asyncio.Transport):
+    """A transport whose other side reads everything."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.written = bytearray()
+        self._closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._closing = True
+
+    abort = close
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class ServedRegion:
+    """A region in memory, and its event loop. An exception in any task or callback fails the current input."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._errors: list[Any] = []
+        self._stack = contextlib.AsyncExitStack()
+        self._inputs = 0
+        self._world: Regions | None = None
+
+    def region(self) -> Region:
+        if self._world is None or self._inputs >= INPUTS_PER_REGION:
+            self._inputs = 0
+            self._runner.run(self._replace())
+        self._inputs += 1
+        assert self._world is not None
+        return self._world.running["us"]
+
+    async def _replace(self) -> None:
+        await self._stack.aclose()
+        self._world = await self._stack.enter_async_context(regions("us"))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self._errors.append(context))
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._runner.run(work)
+        if self._errors:
+            context = self._errors.pop()
+            raise AssertionError(context["message"]) from context.get("exception")
+
+
+SERVED = ServedRegion()
+
+
+async def _settle() -> None:
+    for _ in range(SETTLING_TURNS):
+        await asyncio.sleep(0)
+
+
+def session(data: bytes) -> None:
+    """Whatever a client sends in whatever order, the region serves other clients, and no task of it fails."""
+    region = SERVED.region()
+    SERVED.run(_session(region, data))
+
+
+async def _session(region: Region, data: bytes) -> None:
+    connection, transport = ClientConnection(region, TABLE), RecordedTransport()
+    connection.connection_made(transport)
+    for read in (seeds.CONNECT_FRAME, data) if data[:1] != b"\xff" else (data[1:],):
+        if not transport.is_closing():
+            connection.data_received(read)
+        await _settle()
+    connection.connection_lost(None)
+    other, pinged = ClientConnection(region, TABLE), RecordedTransport()
+    other.connection_made(pinged)
+    other.data_received(seeds.CONNECT_FRAME + PING_FRAME)
+    await _settle()
+    other.connection_lost(None)
+    assert pinged.written.endswith(PONG_FRAME)
+
+
+def http(data: bytes) -> None:
+    """Whatever bytes arrive at the HTTP port, no response reports an error of the region."""
+    region = SERVED.region()
+    SERVED.run(_http(region, data))
+
+
+async def _http(region: Region, data: bytes) -> None:
+    connection, transport = HttpConnection(Admin(region, {}), region.spawn), RecordedTransport()
+    connection.connection_made(transport)
+    connection.data_received(data)
+    await _settle()
+    connection.connection_lost(None)
+    assert not transport.written.startswith(b"HTTP/1.1 5"), bytes(transport.written[:200])
