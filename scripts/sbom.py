@@ -51,6 +51,7 @@ CLASSIFIERS: Final = {
 SPELLINGS: Final = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache License v2.0": "Apache-2.0",
+    "BSD": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "ISC License": "ISC",
     "MIT License": "MIT",

@@ -14,6 +14,8 @@ from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.cli.verbs import app
 from emulator.cli.verbs import tools as verbs
 from emulator.core.transactions.keys import NO_EPOCH
+from emulator.errors import GeoemuError
+from emulator.runtimes.contract import RegionStatus
 from tests.broker.admin.served import Served, served
 
 
@@ -25,7 +27,8 @@ class RunOfOneRegion:
         self._url = f"http://127.0.0.1:{at.admin_port}"
 
     async def status(self) -> Any:
-        return SimpleNamespace(regions=[SimpleNamespace(name="us", admin_url=self._url, state="running")])
+        status = RegionStatus("us", "test", "running", "", self._url, None)
+        return SimpleNamespace(regions=[status])
 
 
 class Connection:
@@ -37,9 +40,11 @@ class Connection:
 
 
 def typed(verb: str, *words: str) -> Result:
-    return CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["transactions", f"{verb}-transaction-key" + "s" * (verb == "list"), "us", *words]
     )
+    assert isinstance(result.exception, SystemExit | GeoemuError | None), result.exception
+    return result
 
 
 def test_the_verbs_list_show_and_delete_the_keys_of_a_region(monkeypatch: pytest.MonkeyPatch) -> None:

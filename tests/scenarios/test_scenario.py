@@ -151,7 +151,9 @@ steps:
         " must be a number greater than 0, or `unlimited`",
         'example.yaml:6: actors.producers[1].name: "a": another actor has this name',
         'example.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
-        "example.yaml:6: actors.producers[1].mesages: 5: is not a key here (did you mean 'messages'?)",
+        "example.yaml:6: actors.producers[1].mesages: 5: is not a key here; there are name, region, topic,"
+        " rate_per_second, messages, message_bytes, batching, batching_delay, send_timeout, max_pending, keyed,"
+        " access, priority (did you mean 'messages'?)",
         "example.yaml:8: actors.consumers[0]:"
         ' {"name": "c", "region": "eu-central", "subscription": "s", …:'
         " a shared subscription allows individual acknowledgements only",
