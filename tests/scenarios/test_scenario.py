@@ -211,6 +211,8 @@ steps:
         ("drain: {within: 10s, twice: true}", "drain.twice: true: is not a key here; there are within"),
         ("kil: us-east", "steps[0].kil: \"us-east\": is not a key here (did you mean 'kill'?)"),
         ("kill", 'steps[0]: "kill": must be a mapping'),
+        ("wait_until: drained", 'wait_until: "drained": must name what to wait for'),
+        ("wait_until: [drained]", 'wait_until: ["drained"]: must name what to wait for'),
         ("wait_until: {subscription: biling, exists_in: us-west}", "(did you mean 'billing'?)"),
         ("wait_until: {subscription: billing, exists_in: mars}", 'exists_in: "mars": must be a region'),
         ("wait_until: {consumer: billing, received: '5'}", 'received: "5": must be a whole number'),

@@ -235,7 +235,7 @@ _CONDITIONS = ("producer", "consumer", "program", "subscription", "host", "task"
 
 
 def _condition_kind(written: Any) -> str | None:
-    keys = written if isinstance(written, dict) else type(written).model_fields
+    keys = written if isinstance(written, dict) else getattr(type(written), "model_fields", ())
     return next((f"<{kind}>" for kind in _CONDITIONS if kind in keys), None)
 
 
