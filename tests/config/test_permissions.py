@@ -71,7 +71,7 @@ tenants: [public, acme]
 security:
   authentication:
     token: {secret_key: key}
-    anonymous_role: nobody
+    anonymous_role: guest
 """
 
 
@@ -99,7 +99,7 @@ def test_no_authorization_is_the_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("authorization", "problem"),
     [
-        ("{superusers: [root, nobody]}", 'superusers[1]: "nobody": must not be the anonymous role'),
+        ("{superusers: [root, guest]}", 'superusers[1]: "guest": must not be the anonymous role'),
         (
             "{tenant_admins: {akme: [boss]}}",
             "tenant_admins.akme: must be a tenant that is listed under tenants",

@@ -10,6 +10,8 @@ Exit code 1: at least one failed.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import logging
 import os
 import sys
@@ -19,11 +21,13 @@ from pathlib import Path
 
 import atheris
 
-sys.stderr = open(os.devnull, "w")  # noqa: SIM115 # a line for each instrumented module
-with atheris.instrument_imports(include=["emulator", "spark_jobs"]):
+# It prints a line for each module.
+with (
+    contextlib.redirect_stderr(io.StringIO()),
+    atheris.instrument_imports(include=["emulator", "spark_jobs"]),
+):
     from tests.fuzz.corpus import kept_inputs
     from tests.fuzz.targets import TARGETS, Target
-sys.stderr = sys.__stderr__
 
 EXECUTIONS = 10_000
 INPUT_BYTES_MAX = 4_096

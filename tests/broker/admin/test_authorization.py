@@ -51,7 +51,7 @@ PERMISSIONS: Final = {
 }
 """Permissions of acme/ns; rival/ns has none. Each namespace has a topic `orders`, each tenant an admin."""
 SECURITY: Final = SecurityConfig(
-    authentication=AuthenticationConfig(anonymous_role="nobody"),
+    authentication=AuthenticationConfig(anonymous_role="guest"),
     authorization=AuthorizationConfig(
         superusers=("root",),
         proxy_roles=("proxy", "spare-proxy"),
@@ -76,7 +76,7 @@ HELD: Final[dict[Principal, tuple[str, str]]] = {
     Principal("topic-consumer"): (EVERY_ROLE + "CONSUME LOOKUP", EVERY_ROLE),
     Principal("runner"): (EVERY_ROLE, EVERY_ROLE),
     Principal("stranger"): (EVERY_ROLE, EVERY_ROLE),
-    Principal("nobody"): (EVERY_ROLE, EVERY_ROLE),
+    Principal("guest"): (EVERY_ROLE, EVERY_ROLE),
     NO_PRINCIPAL: ("PUBLIC", "PUBLIC"),
     # A proxy, alone or for a role, has what both have; its own role is granted produce and consume.
     Principal("proxy"): ("PUBLIC", "PUBLIC"),
