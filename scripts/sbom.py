@@ -11,6 +11,7 @@ from, and Debian packages from the image itself.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -192,7 +193,10 @@ def bill(name: str, version: str, type_: ComponentType, components: Iterable[Com
 
 
 def tag_of(image: str) -> str:
-    return "geoemu-region:local-testcontainers" if image == "testcontainers" else f"geoemu-{image}:local"
+    """Return the tag under which compose/images.sh builds an image."""
+    if image == "testcontainers":
+        return tag_of("region") + "-testcontainers"
+    return os.environ.get(f"GEOEMU_{image.upper()}_IMAGE", f"geoemu-{image}:local")
 
 
 def bill_of_wheel() -> Bom:
