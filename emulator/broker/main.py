@@ -130,9 +130,10 @@ async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
         await environment.configuration.close()
         await environment.store.close()
         raise OSError(f"region {config.region} cannot listen on {_ports(config)}: {failure}") from failure
-    served = {"pid": os.getpid(), "service_port": region.clients.service_port, "admin_port": admin_port}
+    ports = region.clients.ports
+    served = {"pid": os.getpid(), "service_port": ports.service_port, "admin_port": admin_port}
     if tls_network is not None:
-        served |= {"service_port_tls": region.clients.service_port_tls, "admin_port_tls": admin.port_tls}
+        served |= {"service_port_tls": ports.service_port_tls, "admin_port_tls": admin.port_tls}
     _write_ready_file(config, served)
     # Most objects allocated until now live until the end: exclude them from garbage collection.
     gc.collect()

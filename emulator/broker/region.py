@@ -151,7 +151,7 @@ class Region:
         )
 
     def _ports(self) -> str:
-        plain, secured = self.clients.service_port, self.clients.service_port_tls
+        plain, secured = self.clients.ports.service_port, self.clients.ports.service_port_tls
         ports = [f"port {plain}"] if plain else []
         return " and ".join([*ports, *([f"port {secured} with TLS"] if secured else [])])
 
@@ -180,7 +180,7 @@ class Region:
 
     async def stop(self) -> None:
         """Stop in an orderly way: write everything pending, as far as the store accepts it, then close the store."""
-        self.clients.stop_listening()
+        self.clients.ports.stop_listening()
         self.coordinators.close()
         if self.synchronizer is not None:
             await self.synchronizer.close()

@@ -161,7 +161,7 @@ class Regions:
         """Stop a region abruptly: everything that is not on its disk is lost, and all connections are aborted."""
         region = self.running.pop(name)
         region.store.crash()  # type: ignore[attr-defined]
-        region.clients.stop_listening()
+        region.clients.ports.stop_listening()
         for peer in region.peers.values():
             peer.close()
         for connection in list(region.clients.connections):

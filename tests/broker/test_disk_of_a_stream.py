@@ -49,7 +49,7 @@ async def test_a_file_holds_a_round_or_two_of_many(tmp_path: Path) -> None:
 
     region = await started(path)
     async with Client(
-        [f"pulsar://127.0.0.1:{region.clients.service_port}"], settings=ClientSettings()
+        [f"pulsar://127.0.0.1:{region.clients.ports.service_port}"], settings=ClientSettings()
     ) as client:
         producer = await client.producer(TOPIC)
         consumer = await client.subscribe(TOPIC, "s")

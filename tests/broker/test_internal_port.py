@@ -91,8 +91,8 @@ async def _region_with_two_ways_in(**settings: bool) -> AsyncIterator[tuple[Regi
 
 async def test_lookups_return_the_address_for_the_side_of_the_client() -> None:
     async with _region_with_two_ways_in() as (region, _):
-        inside = int(region.clients.internal_urls.plain.rpartition(":")[2])
-        assert await looked_up(region.clients.service_port) == "pulsar://127.0.0.1:16650"
+        inside = int(region.clients.ports.internal_urls.plain.rpartition(":")[2])
+        assert await looked_up(region.clients.ports.service_port) == "pulsar://127.0.0.1:16650"
         assert await looked_up(inside) == f"pulsar://us:{inside}"
 
 
@@ -101,8 +101,8 @@ async def test_clients_behind_mapped_ports_keep_their_service_url() -> None:
     Clients in the region's network reach its internal address directly."""
     async with _region_with_two_ways_in(proxy_through_service_url=True) as (region, _):
         outside, inside = (
-            region.clients.service_port,
-            int(region.clients.internal_urls.plain.rpartition(":")[2]),
+            region.clients.ports.service_port,
+            int(region.clients.ports.internal_urls.plain.rpartition(":")[2]),
         )
         assert (await _lookup_response(outside)).proxy_through_service_url
         assert not (await _lookup_response(inside)).proxy_through_service_url
@@ -122,8 +122,8 @@ async def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_wa
             }
         for host in ("us:8080", "US:8080", "us"):
             assert await _looked_up_by_http(port, host) == {
-                "brokerUrl": region.clients.internal_urls.plain,
-                "nativeUrl": region.clients.internal_urls.plain,
+                "brokerUrl": region.clients.ports.internal_urls.plain,
+                "nativeUrl": region.clients.ports.internal_urls.plain,
                 "httpUrl": f"http://{host}",
             }
 

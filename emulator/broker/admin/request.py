@@ -9,7 +9,7 @@ from typing import Any
 
 from emulator.broker.authentication.sender import ANY_CLIENT, Authenticate, Sender, accept_all
 from emulator.broker.authorizer import Requirement
-from emulator.broker.connection.connection import ServiceUrls
+from emulator.broker.connection.service_ports import ServiceUrls
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
@@ -113,7 +113,7 @@ class AdminRequest:
     @property
     def service_urls(self) -> ServiceUrls:
         """The service URLs of the region for external clients."""
-        return self.region.clients.service_urls(self.local_address)
+        return self.region.clients.ports.service_urls(self.local_address)
 
     @property
     def service_url(self) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.authentication.gate import ClientGate
 from emulator.broker.authentication.refresh import CredentialRefresh
@@ -20,6 +19,7 @@ from emulator.broker.connection.attachments import ClientConsumers, ClientProduc
 from emulator.broker.connection.client_limits import ConnectionCounts
 from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.framing import CommandReader
+from emulator.broker.connection.service_ports import ServicePort, ServicePorts
 from emulator.broker.connection.topic_watchers import TopicWatcher
 from emulator.broker.environment import RegionServices
 from emulator.broker.links.emulation import EmulatedLink, EmulatedProtocol, EmulatedTransport
@@ -31,7 +31,7 @@ from emulator.errors import ProtocolError
 from emulator.model.principals import NO_PRINCIPAL, Principal
 from emulator.model.values import TopicName
 from emulator.net.addresses import in_url
-from emulator.net.network import Listener, Network, own_address
+from emulator.net.network import own_address
 from emulator.wire.commands import HANDSHAKE_REQUEST_ID, error_response
 
 if TYPE_CHECKING:
@@ -298,38 +298,8 @@ class ClientConnection(asyncio.Protocol):
         self.consumers.close(consumer)
 
 
-class ServicePort(NamedTuple):
-    """One of the ports of a region for Pulsar clients."""
-
-    internal: bool = False
-    """For clients in the region's own network."""
-    secured: bool = False
-    """With TLS."""
-
-
-class ServiceUrls(NamedTuple):
-    """The addresses of a region for Pulsar clients."""
-
-    plain: str
-    """Empty: the port without TLS is closed."""
-    secured: str
-    """With TLS; empty: there is none."""
-
-    @classmethod
-    def of(cls, host: str, plain: int, secured: int) -> ServiceUrls:
-        """Return the URLs of two ports; 0: there is no such port."""
-        return cls(
-            f"pulsar://{in_url(host)}:{plain}" if plain else "",
-            f"pulsar+ssl://{in_url(host)}:{secured}" if secured else "",
-        )
-
-    @property
-    def preferred(self) -> str:
-        return self.secured or self.plain
-
-
 class ClientConnections:
-    """The connections of one region's clients, and the ports at which it accepts them."""
+    """The connections of one region's clients."""
 
     def __init__(self, region: ServingRegion, table: CommandTable) -> None:
         self._region = region
@@ -339,33 +309,14 @@ class ClientConnections:
         self._link = region.environment.client_link
         """The link to ordinary clients, not to peers. Connections pass through it from the first fault on."""
         self._link.adopt_connections = self._emulate_link
-        self._listeners: dict[ServicePort, Listener] = {}
+        self.ports = ServicePorts(region.config, region.environment)
 
     async def listen(self) -> None:
         """Accept clients. OSError when a port is not available."""
-        config, environment = self._region.config, self._region.environment
-        if config.has_plain_ports:
-            await self._listen_on(environment.network, config.service_port, config.internal_port)
-        if environment.tls_network is not None:
-            ports = config.service_port_tls, config.internal_port_tls
-            await self._listen_on(environment.tls_network, *ports, secured=True)
+        await self.ports.listen(self._connection)
 
-    async def _listen_on(
-        self, network: Network, external: int, internal: int, *, secured: bool = False
-    ) -> None:
-        region, table, config = self._region, self._table, self._region.config
-        for is_internal, port in ((False, external), (True, internal)):
-            if is_internal and not config.internal_host:
-                continue
-            self._listeners[ServicePort(is_internal, secured)] = await network.listen(
-                partial(ClientConnection, region, table, internal=is_internal, secured=secured),
-                config.bind_host,
-                port,
-            )
-
-    def stop_listening(self) -> None:
-        for listener in self._listeners.values():
-            listener.close()
+    def _connection(self, port: ServicePort) -> ClientConnection:
+        return ClientConnection(self._region, self._table, internal=port.internal, secured=port.secured)
 
     def client_admitted(self, connection: ClientConnection) -> None:
         """Emulate the link for a client whose CONNECT was accepted, if the link has a fault. Only now is it known that
@@ -388,53 +339,6 @@ class ClientConnections:
         for connection in list(self.connections):
             connection.producers.topic_closed(topic)
             connection.consumers.topic_closed(topic)
-
-    @property
-    def service_port(self) -> int:
-        """The port without TLS; 0: it is closed."""
-        config = self._region.config
-        return self._port(ServicePort(), config.service_port if config.has_plain_ports else 0)
-
-    @property
-    def service_port_tls(self) -> int:
-        """The port with TLS; 0: there is none."""
-        config = self._region.config
-        return self._port(
-            ServicePort(secured=True), config.service_port_tls if config.security.tls is not None else 0
-        )
-
-    def _port(self, kind: ServicePort, configured: int) -> int:
-        listener = self._listeners.get(kind)
-        return configured if listener is None else listener.port
-
-    def service_urls(self, local_address: str) -> ServiceUrls:
-        """Return the URLs in lookup responses for a client that connected to our address `local_address`."""
-        config = self._region.config
-        plain, secured = self.service_port, self.service_port_tls
-        return ServiceUrls.of(
-            config.advertised_host or local_address,
-            plain and (config.advertised_service_port or plain),
-            secured and (config.advertised_service_port_tls or secured),
-        )
-
-    def urls_for(self, connection: ClientConnection) -> ServiceUrls:
-        """Return the URLs of this region that lookup responses to a client contain: external or internal."""
-        return self.internal_urls if connection.internal else self.service_urls(connection.local_address)
-
-    @property
-    def internal_urls(self) -> ServiceUrls:
-        """The URLs in lookup responses on the internal ports."""
-        config = self._region.config
-        ports = (
-            self._port(ServicePort(internal=True, secured=secured), configured)
-            for secured, configured in ((False, config.internal_port), (True, config.internal_port_tls))
-        )
-        plain, tls = ports
-        return ServiceUrls.of(
-            config.internal_host,
-            plain if config.has_plain_ports else 0,
-            tls if config.security.tls is not None else 0,
-        )
 
 
 def _address(peer: Any) -> str:

@@ -39,7 +39,8 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
     else:
         region.check_topic(command.topic)
     proxied = region.config.settings.proxy_through_service_url and not connection.internal
-    urls = region.clients.urls_for(connection)
+    ports = region.clients.ports
+    urls = ports.internal_urls if connection.internal else ports.service_urls(connection.local_address)
     connection.answer(lookup_connect(command.request_id, *urls, proxy_through_service_url=proxied).encode())
 
 

@@ -126,7 +126,7 @@ def served(authorize: Authorize | None = None, **changes: Any) -> Iterator[Serve
     try:
         region, admin, port = asyncio.run_coroutine_threadsafe(start(), loop).result(DEADLINE_SECONDS)
         try:
-            yield Served(region.clients.service_port, port, region, loop)
+            yield Served(region.clients.ports.service_port, port, region, loop)
         finally:
             asyncio.run_coroutine_threadsafe(stop(region, admin), loop).result(DEADLINE_SECONDS)
     finally:

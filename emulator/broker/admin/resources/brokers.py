@@ -145,10 +145,10 @@ async def runtime(call: AdminRequest) -> Content:
 
 def _ports(call: AdminRequest) -> dict[str, str]:
     """Return the ports by their setting in Pulsar, without those that the region does not have."""
-    clients, context = call.region.clients, call.context
+    open_at, context = call.region.clients.ports, call.context
     ports = {
-        "brokerServicePort": clients.service_port,
-        "brokerServicePortTls": clients.service_port_tls,
+        "brokerServicePort": open_at.service_port,
+        "brokerServicePortTls": open_at.service_port_tls,
         "webServicePort": context.port,
         "webServicePortTls": context.port_tls,
     }

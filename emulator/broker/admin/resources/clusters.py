@@ -10,7 +10,7 @@ from typing import Any, Final
 from emulator.broker.admin.parsing import names_body
 from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads
-from emulator.broker.connection.connection import ServiceUrls
+from emulator.broker.connection.service_ports import ServiceUrls
 from emulator.broker.region import Region
 from emulator.core.authorization.rule import Permission
 from emulator.core.policies.topics import ALLOWED_CLUSTERS, REPLICATION_CLUSTERS

@@ -206,7 +206,7 @@ async def look_up(call: AdminRequest) -> Content:
     # External and internal clients use the same port; internal ones use the region's internal host name.
     inside = region.config.internal_host.lower()
     if inside and host_in(call.host) == inside:
-        plain, secured = region.clients.internal_urls
+        plain, secured = region.clients.ports.internal_urls
         http_url, https_url = _internal_web_urls(call)
     # Clients with the C++ library crash (SIGSEGV) if both of the last two fields are missing.
     return {
