@@ -42,8 +42,31 @@ prepare() {
     step "images" bash compose/images.sh
 }
 
+# How quick the machine is, to compare the minutes of two runs.
+machine() {
+    .venv/bin/python - <<'PROGRAM'
+import os, statistics, tempfile, time
+
+def seconds(action):
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+def write_and_sync(file):
+    os.pwrite(file.fileno(), bytes(4096), 0)
+    os.fsync(file.fileno())
+
+with tempfile.TemporaryFile() as file:
+    sync = statistics.median(seconds(lambda: write_and_sync(file)) for _ in range(50))
+loop = min(seconds(lambda: sum(number * number for number in range(1_000_000))) for _ in range(5))
+print(f"machine: {os.cpu_count()} processors, a million multiplications {loop * 1000:.0f} ms, a sync {sync * 1000:.2f} ms, "
+      f"load {os.getloadavg()[1]:.1f}")
+PROGRAM
+}
+
 finish() {
     printf '\n'
+    machine || true
     printf '%s\n' "${minutes[@]}"
     if [[ ${#failed[@]} -gt 0 ]]; then
         (IFS=,; echo "CI: FAILED: ${failed[*]}")
