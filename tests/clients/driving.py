@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pytest
 
@@ -24,10 +24,11 @@ ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "drivers"
 BUILD_SECONDS = 600
 KEPT_SECONDS = 3 * 24 * 3_600
-GO_VERSION, RUST_VERSION = (1, 23), (1, 85)
-"""Smallest versions of Go and Rust that their Pulsar clients support."""
+GO_VERSION, RUST_VERSION, NODE_VERSION = (1, 23), (1, 85), (16, 0)
+"""Smallest versions of Go, Rust and Node that their Pulsar clients and drivers support."""
 CANNOT_FETCH = (
     "dial tcp",
+    "npm error network",
     "Could not transfer",
     "download of config.json failed",
     "failed to download",
@@ -106,9 +107,10 @@ class Driver:
 
 @contextlib.asynccontextmanager
 async def driver(client: str) -> AsyncIterator[Driver]:
-    """Run the driver of a client of `CLIENTS` inside the `async with` block."""
+    """Run the driver of a client of `CLIENTS` or `SMALL_CLIENTS` inside the `async with` block."""
+    command = {**CLIENTS, **SMALL_CLIENTS}[client]()
     process = await asyncio.create_subprocess_exec(
-        *CLIENTS[client](), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     made = Driver(process)
     try:
@@ -140,11 +142,18 @@ def java_program(name: str, pom: Path, source: Path, main: str) -> list[str]:
 
 
 def want(tool: str, option: str, version: tuple[int, int]) -> None:
-    """Skip the test if the tool is missing or older than `version`. `asked`: the argument that prints its version."""
+    """Skip the test if the tool is missing or older than `version`. `option`: the argument that prints its version."""
     said = subprocess.run([tool, option], capture_output=True, text=True).stdout if shutil.which(tool) else ""
     found = re.search(r"(\d+)\.(\d+)", said)
     if found is None or tuple(map(int, found.groups())) < version:
-        pytest.skip(f"there is no {tool} of version {version[0]}.{version[1]} or newer")
+        lacking(f"there is no {tool} of version {version[0]}.{version[1]} or newer")
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip the test for this reason; in CI, fail it."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def go() -> list[str]:
@@ -175,7 +184,20 @@ def rust() -> list[str]:
     return [str(folder / "driver")]
 
 
+def node() -> list[str]:
+    want("node", "--version", NODE_VERSION)
+    with _folder("node", SOURCES / "package.json", SOURCES / "driver.js") as folder:
+        if not (folder / "installed").exists():
+            _built(
+                folder, "npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"
+            )
+            (folder / "installed").touch()
+    return ["node", str(folder / "driver.js")]
+
+
 CLIENTS = {"python": python, "java": java, "go": go, "rust": rust}
+SMALL_CLIENTS = {"node": node}
+"""Clients whose drivers have few of the commands: only tests that name them run with them."""
 
 
 def _cache() -> Path:
@@ -204,7 +226,7 @@ def _folder(name: str, *sources: Path) -> Iterator[Path]:
 
 def _built(folder: Path, *command: str, **environment: str) -> None:
     if shutil.which(command[0]) is None:
-        pytest.skip(f"there is no {command[0]}")
+        lacking(f"there is no {command[0]}")
     done = subprocess.run(
         command,
         cwd=folder,
@@ -215,5 +237,5 @@ def _built(folder: Path, *command: str, **environment: str) -> None:
     )
     text = done.stdout + done.stderr
     if done.returncode and any(words in text for words in CANNOT_FETCH):
-        pytest.skip("the packages of the driver cannot be fetched")
+        lacking("the packages of the driver cannot be fetched")
     assert done.returncode == 0, text

@@ -30,16 +30,19 @@ QUIET_MS = 1_000
 
 
 def case(client: str, *values: object, java: pytest.MarkDecorator = pytest.mark.long) -> Any:
-    """Return the pytest parameter of a client and further values. `.ci/run` adds Java, unless `java` is another mark;
-    `.ci/long` runs Go and Rust."""
+    """Return the pytest parameter of a client and further values. `.ci/run` adds Java, unless `java` is another mark,
+    and Node; `.ci/long` runs Go and Rust."""
     if client in QUICK:
         return pytest.param(client, *values)
-    return pytest.param(client, *values, marks=java if client == "java" else pytest.mark.slow)
+    marks = {"java": java, "node": pytest.mark.long}
+    return pytest.param(client, *values, marks=marks.get(client, pytest.mark.slow))
 
 
-def clients(*without: str) -> pytest.MarkDecorator:
-    """Parametrise a test with all clients except those without the feature (reasons: docs/CLIENTS.md)."""
-    return pytest.mark.parametrize("client", [case(one) for one in CLIENTS if one not in without])
+def clients(*without: str, small: bool = False) -> pytest.MarkDecorator:
+    """Parametrise a test with all clients except those without the feature (reasons: docs/CLIENTS.md). `small`: also
+    with those whose drivers have few commands."""
+    names = (*CLIENTS, *driving.SMALL_CLIENTS) if small else CLIENTS
+    return pytest.mark.parametrize("client", [case(one) for one in names if one not in without])
 
 
 class ClientProgram:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from emulator.config.security import SecurityConfig, TlsConfig
+from emulator.config.security import AuthenticationConfig, SecurityConfig, TlsConfig, TokenConfig
+from emulator.model.principals import Principal
 from emulator.net.tls import Certificates, ClientCertificates
+from tests.broker.authentication.tokens import secret_file, token
 from tests.broker.regions import Regions, regions, until
 from tests.clients.driving import Failed, driver
 from tests.clients.harness import ClientProgram, case
@@ -24,20 +27,28 @@ HASTY_MS = 2_000
 
 @contextlib.asynccontextmanager
 async def secured(
-    *names: str, files: Certificates | None = None, client_certificates: ClientCertificates = "optional"
+    *names: str,
+    files: Certificates | None = None,
+    client_certificates: ClientCertificates = "optional",
+    authentication: AuthenticationConfig | None = None,
 ) -> AsyncIterator[Regions]:
     """Run regions with TLS inside the `async with` block."""
     used = files or authority.server_files()
     tls = TlsConfig(used.certificate, used.key, used.authority, client_certificates)
-    security = dict.fromkeys(names, SecurityConfig(tls=tls))
+    security = dict.fromkeys(names, SecurityConfig(tls=tls, authentication=authentication))
     async with regions(*names, security=security) as world, asyncio.timeout(SECONDS):
         yield world
 
 
 async def connect(
-    program: ClientProgram, url: str, files: Certificates | None, key: str = "us", timeout_ms: int = 20_000
+    program: ClientProgram,
+    url: str,
+    files: Certificates | None,
+    key: str = "us",
+    timeout_ms: int = 20_000,
+    **credentials: str,
 ) -> None:
-    options: dict[str, object] = {"keep_alive_ms": 30_000}
+    options: dict[str, object] = {"keep_alive_ms": 30_000, **credentials}
     if files is not None:
         options["trust"] = files.authority
         if files.certificate:
@@ -62,7 +73,11 @@ def refusals(world: Regions) -> dict[tuple[str, str], int]:
     return world.running["us"].resources.refused_authentications.counts
 
 
-CLIENTS = pytest.mark.parametrize("client", [case("python"), case("java"), case("go")])
+ALL = ("python", "java", "go", "rust", "node")
+CLIENTS = pytest.mark.parametrize("client", [case(one) for one in ALL])
+WITH_CERTIFICATES = pytest.mark.parametrize("client", [case(one) for one in ALL if one != "rust"])
+FULL = pytest.mark.parametrize("client", [case("python"), case("java"), case("go")])
+"""Without the clients of which one test of each kind is enough."""
 
 
 @pytest.fixture
@@ -71,11 +86,14 @@ def runner() -> object:
 
 
 @CLIENTS
-async def test_messages_pass_from_region_to_region_over_tls(client: str) -> None:
-    async with secured("us", "eu") as world, driver(client) as process:
+async def test_messages_pass_from_region_to_region_over_tls_with_a_token(client: str, tmp_path: Path) -> None:
+    authentication = AuthenticationConfig(token=TokenConfig(secret_key=secret_file(tmp_path)))
+    (tmp_path / "token").write_bytes(token())
+    async with secured("us", "eu", authentication=authentication) as world, driver(client) as process:
         program = ClientProgram(process)
         for name in world.names:
-            await connect(program, url_of(world, name), authority.trusting(), name)
+            token_file = str(tmp_path / "token")
+            await connect(program, url_of(world, name), authority.trusting(), name, token_file=token_file)
         await program.subscribe(client="eu")
         await program.producer(client="us")
         await program.send("first", "second")
@@ -83,6 +101,7 @@ async def test_messages_pass_from_region_to_region_over_tls(client: str) -> None
         connections = [one for region in world.running.values() for one in region.clients.connections]
         assert connections
         assert all(one.secured for one in connections), "of clients and of the other region"
+        assert Principal("app") in {one.principal for one in connections}
 
 
 @CLIENTS
@@ -99,7 +118,7 @@ async def test_clients_verify_the_region(client: str) -> None:
                 await cannot_connect(program, url_of(world, "us"), authority.trusting())
 
 
-@CLIENTS
+@WITH_CERTIFICATES
 async def test_a_required_client_certificate(client: str) -> None:
     async with secured("us", client_certificates="required") as world, driver(client) as process:
         program = ClientProgram(process)
@@ -110,7 +129,7 @@ async def test_a_required_client_certificate(client: str) -> None:
         await program.send("with a certificate")
 
 
-@CLIENTS
+@FULL
 async def test_a_port_answers_only_to_its_own_protocol(client: str) -> None:
     async with secured("us") as world, driver(client) as process:
         program = ClientProgram(process)
@@ -124,7 +143,7 @@ async def test_a_port_answers_only_to_its_own_protocol(client: str) -> None:
         assert await program.receive() == "by both ports"
 
 
-@CLIENTS
+@FULL
 @pytest.mark.parametrize("fault", ["cut", "held", "reset"])
 async def test_a_fault_of_the_link_to_clients_works_under_tls(client: str, fault: str) -> None:
     async with secured("us") as world, driver(client) as process:

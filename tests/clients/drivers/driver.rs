@@ -1,9 +1,12 @@
 //! The Rust client as a driver; driver.py tells the protocol.
 
+use async_trait::async_trait;
 use futures::StreamExt;
 use pulsar::{
+    authentication::Authentication,
     compression::Compression,
     consumer::{Consumer, ConsumerOptions, InitialPosition, Message as Received},
+    error::AuthenticationError,
     producer::{Message, Producer, ProducerOptions},
     proto::MessageIdData,
     reader::Reader,
@@ -36,6 +39,27 @@ struct Driver {
     readers: Made<Reader<Vec<u8>, TokioExecutor>>,
     /// Of messages that were published here, by payload.
     ids: Mutex<HashMap<String, MessageIdData>>,
+}
+
+/// Credentials in a file, which is read each time: a token, or NAME:PASSWORD.
+struct Credentials {
+    method: &'static str,
+    path: String,
+}
+
+#[async_trait]
+impl Authentication for Credentials {
+    fn auth_method_name(&self) -> String {
+        self.method.to_string()
+    }
+
+    async fn initialize(&mut self) -> Result<(), AuthenticationError> {
+        Ok(())
+    }
+
+    async fn auth_data(&mut self) -> Result<Vec<u8>, AuthenticationError> {
+        std::fs::read(&self.path).map_err(|problem| AuthenticationError::Custom(problem.to_string()))
+    }
 }
 
 #[tokio::main]
@@ -89,11 +113,16 @@ impl Driver {
             retry_delay: Duration::from_millis(100),
             max_retries: Some(RETRIES),
         };
-        let made = Pulsar::builder(&of["url"], TokioExecutor)
-            .with_operation_retry_options(retries)
-            .build()
-            .await
-            .map_err(text)?;
+        let mut builder = Pulsar::builder(&of["url"], TokioExecutor).with_operation_retry_options(retries);
+        if let Some(path) = of.get("trust") {
+            builder = builder.with_certificate_chain_file(path).map_err(text)?;
+        }
+        if let Some(path) = of.get("token_file").or(of.get("basic_file")) {
+            let method = if of.contains_key("token_file") { "token" } else { "basic" };
+            builder = builder.with_auth_provider(Box::new(Credentials { method, path: path.clone() }));
+        }
+        // It tries for minutes to connect.
+        let made = within(wait_of(of), builder.build()).await?.map_err(text)?;
         self.clients.lock().await.insert(of["key"].clone(), made);
         Ok(String::new())
     }
