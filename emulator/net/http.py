@@ -52,9 +52,11 @@ class HttpExchange(asyncio.Protocol):
         self._body = b""
         self._response: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
 
-    async def send(self, method: str, target: str, body: Any = None) -> None:
-        """Connect and send the request with `body` as JSON. Raises NoHttpResponse if no connection is established
-        within RESPONSE_SECONDS."""
+    async def send(
+        self, method: str, target: str, body: Any = None, *, seconds: float = RESPONSE_SECONDS
+    ) -> None:
+        """Connect and send the request with `body` as JSON. Raises NoHttpResponse if no connection, with TLS if the
+        network has it, is established within `seconds`."""
         content = b"" if body is None else json.dumps(body).encode()
         host = f"[{self._host}]" if ":" in self._host else self._host
         headers = [
@@ -66,7 +68,7 @@ class HttpExchange(asyncio.Protocol):
         if self._authorization:
             headers.append(("authorization", self._authorization))
         try:
-            async with asyncio.timeout(RESPONSE_SECONDS):
+            async with asyncio.timeout(seconds):
                 transport, _ = await self._network.connect(lambda: self, self._host, self._port)
         except OSError as failure:  # TimeoutError is one
             raise NoHttpResponse(
@@ -142,11 +144,11 @@ async def call(
     seconds: float = RESPONSE_SECONDS,
     authorization: str = "",
 ) -> HttpResponse:
-    """Send one request and return its response. Raises NoHttpResponse if there is none within `seconds`.
-    `authorization`: value of the header Authorization; empty: none."""
+    """Send one request and return its response. Raises NoHttpResponse if connecting, or the response after it, takes
+    longer than `seconds`. `authorization`: value of the header Authorization; empty: none."""
     exchange = HttpExchange(network, host, port, authorization)
     try:
-        await exchange.send(method, target, body)
+        await exchange.send(method, target, body, seconds=seconds)
         return await exchange.receive(seconds=seconds)
     finally:
         exchange.close()
