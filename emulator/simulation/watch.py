@@ -6,14 +6,12 @@ subscription has received it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.simulation.durable_media import Medium
 from emulator.simulation.evidence import Disks, LogView, StoredMessage
 from emulator.simulation.history import SimulatedHistory
-from emulator.storage.contract import Versioned
 from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
 
@@ -31,40 +29,45 @@ class _Watched:
 
 
 class _RegionCursors:
-    """The keys and values of one region that belong to cursors."""
+    """The stored cursors of one region. Reads each write of a key once, because most commits write no cursor."""
 
-    def __init__(self) -> None:
-        self.keys: dict[str, CursorKey | CursorPartKey] = {}
-        self.seen: dict[str, Versioned] = {}
-        self.key_count = 0
-        """Number of keys of the region at the last search for keys of cursors."""
+    def __init__(self, medium: Medium) -> None:
+        self._medium = medium
+        self._writes_read = 0
+        """Number of writes of `key_writers` that were read."""
+        self._cursor_of: dict[str, CursorKey | None] = {}
+        """The cursor to which each written key belongs; None: to none."""
+        self._keys: dict[CursorKey, dict[str, StoredKey]] = {}
+        """Keys of the head and the parts that a cursor has had, by their text."""
 
-    def changed(self, values: Mapping[str, Versioned]) -> set[CursorKey]:
-        """Return the cursors that changed since the last call. Fast if none changed."""
-        touched = [text for text in self.keys if values.get(text) is not self.seen.get(text)]
-        if len(values) != self.key_count or any(text not in values for text in touched):
-            self.key_count = len(values)
-            for text in values:
-                key = parse_key(text) if text not in self.keys else None
-                if isinstance(key, CursorKey | CursorPartKey):
-                    self.keys[text] = key
-                    touched.append(text)
-        found = {CursorKey(self.keys[text].topic, self.keys[text].subscription) for text in touched}
-        for text in touched:
-            if text in values:
-                self.seen[text] = values[text]
-            else:
-                del self.keys[text]
-                self.seen.pop(text, None)
-        return found
+    def changed(self) -> list[CursorKey]:
+        """Return the cursors of which a key was written or deleted since the last call."""
+        writes = self._medium.key_writers
+        if len(writes) == self._writes_read:
+            return []
+        written, self._writes_read = writes[self._writes_read :], len(writes)
+        found: dict[CursorKey, None] = {}
+        for _, text in written:
+            if text not in self._cursor_of:
+                self._add_key(text)
+            cursor = self._cursor_of[text]
+            if cursor is not None:
+                found[cursor] = None
+        return list(found)
 
-    def of(self, cursor: CursorKey) -> list[tuple[StoredKey | None, bytes]]:
-        """Return the stored rows (head and parts) of a cursor."""
-        return [
-            (key, self.seen[text].value)
-            for text, key in self.keys.items()
-            if (key.topic, key.subscription) == (cursor.topic, cursor.subscription)
-        ]
+    def _add_key(self, text: str) -> None:
+        key = parse_key(text)
+        if isinstance(key, CursorKey | CursorPartKey):
+            cursor = CursorKey(key.topic, key.subscription)
+            self._cursor_of[text] = cursor
+            self._keys.setdefault(cursor, {})[text] = key
+        else:
+            self._cursor_of[text] = None
+
+    def rows(self, cursor: CursorKey) -> list[tuple[StoredKey | None, bytes]]:
+        """Return the keys and values of a cursor that are stored now."""
+        values = self._medium.values
+        return [(key, values[text].value) for text, key in self._keys[cursor].items() if text in values]
 
 
 class CursorWatch:
@@ -76,29 +79,25 @@ class CursorWatch:
         """(subscription, message) of each message that a cursor acknowledged before any consumer received it."""
         self._disks = disks
         self._history = history
-        self._region_cursors: dict[str, _RegionCursors] = {}
-        """Keys and values of the cursors of each region."""
         self._media: dict[str, Medium] = {}
         self._watched: dict[tuple[str, CursorKey], _Watched] = {}
 
     def attach(self, region: str, disk: Medium) -> None:
         report, self._media[region] = disk.on_event, disk
+        cursors = _RegionCursors(disk)
 
         def on_event(what: str) -> None:
             report(what)
-            self._check_changed(region, disk)
+            for key in cursors.changed():
+                self._check_changed(region, key, cursors_in(cursors.rows(key)).get(key))
 
         disk.on_event = on_event
 
-    def _check_changed(self, region: str, disk: Medium) -> None:
-        """Check the cursors that changed. Called at every event of the medium; most events change no cursor."""
-        cursors = self._region_cursors.setdefault(region, _RegionCursors())
-        for key in cursors.changed(disk.values):
-            cursor = cursors_in(cursors.of(key)).get(key)
-            if cursor is None:
-                self._watched.pop((region, key), None)
-            else:
-                self._check_cursor(region, key, cursor)
+    def _check_changed(self, region: str, key: CursorKey, cursor: DecodedCursor | None) -> None:
+        if cursor is None:
+            self._watched.pop((region, key), None)
+        else:
+            self._check_cursor(region, key, cursor)
 
     def _check_cursor(self, region: str, key: CursorKey, cursor: DecodedCursor) -> None:
         topic, subscription = key.topic, key.subscription
