@@ -82,13 +82,15 @@ def run_seed(kind: str, seed: int, *, overrides: Overrides = AS_SHIPPED) -> Outc
 def run_plan(plan: Plan, *, overrides: Overrides = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
     """Run a plan in a new simulation. The outcome contains violations; only errors of the simulation itself are
     raised."""
+    with without_gc_and_logging():
+        return _run_in_new_world(plan, overrides, listener)
+
+
+def _run_in_new_world(plan: Plan, overrides: Overrides, listener: Listener | None) -> Outcome:
     simulation = Simulation(f"{seed_name(plan.kind)}/{plan.seed}/{plan.variation}", listener=listener)
-    with (
-        without_gc_and_logging(),
-        SwarmWorld(
-            plan.topology, disks=dict(plan.disks), simulation=simulation, overrides=overrides
-        ) as world,
-    ):
+    with SwarmWorld(
+        plan.topology, disks=dict(plan.disks), simulation=simulation, overrides=overrides
+    ) as world:
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
         program_failure = run_to_the_end(world, run.story(), within_seconds=seconds_max)

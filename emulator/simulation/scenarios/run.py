@@ -105,13 +105,17 @@ def run_scenario(
     listener: Listener | None = None,
 ) -> SimulationOutcome:
     """Run one seed of the scenario in a new simulation. Failures are part of the outcome."""
+    with without_gc_and_logging():
+        return _run_in_new_world(simulated, seed, overrides, listener)
+
+
+def _run_in_new_world(
+    simulated: SimulatedScenario, seed: int, overrides: Overrides, listener: Listener | None
+) -> SimulationOutcome:
     simulation = Simulation(f"{simulated.scenario.name}/{seed}", listener=listener)
     topology = _on_hosts(simulated.topology)
     disks = _disks(topology, simulation)
-    with (
-        without_gc_and_logging(),
-        World(topology, disks=disks, simulation=simulation, overrides=overrides) as world,
-    ):
+    with World(topology, disks=disks, simulation=simulation, overrides=overrides) as world:
         run = _Run(simulated, world, seed)
         program_failure = run_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return SimulationOutcome(
