@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +20,7 @@ from emulator.model.values import Position, TopicName
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.durable_media import DurableLog, Medium
 from emulator.simulation.virtual_time import EPOCH_MS
-from emulator.wire.message_metadata import scan_entry
+from emulator.wire.message_metadata import EntryInfo, scan_entry
 from emulator.wire.payloads import split_batch
 from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
@@ -87,6 +87,8 @@ class LogView:
     """Ids of entries that cannot be decoded."""
     ids: list[int] = field(default_factory=list)
     """Ids of all entries, in log order."""
+    counts: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter)
+    """Number of readable messages by (origin region, `replicate_to`)."""
     by_message_id: dict[str, StoredMessage] = field(default_factory=dict)
     """All messages in log order, by the text of their message id."""
     waiting: deque[tuple[StoredMessage, Txn | None]] = field(default_factory=deque)
@@ -109,28 +111,27 @@ class LogView:
                     self._release()
                 return
             payload = data[info.payload_offset :]
-            parts = (
-                [(-1, info.sequence_id, payload)]
-                if not info.is_batch
-                else [
-                    (index, single.sequence_id, part)
-                    for index, (single, part) in enumerate(split_batch(info, payload))
-                ]
-            )
-            origin_region = info.replicated_from or self.region
-            for index, number, part in parts:
-                origin = MessageOrigin(self.topic, origin_region, info.producer_name, number)
-                text = bytes(part).rstrip(b" ").decode()
-                stored = StoredMessage(
-                    *(origin, text, self.region, self.ledger, entry_id, index),
-                    *(info.source_position, info.replicate_to, info.publish_time_ms),
-                    info.deliver_at_time_ms or 0,
-                )
-                self.by_message_id[stored.message_id] = stored
-                self.waiting.append((stored, info.txn))
+            if not info.is_batch:
+                self._add(info, entry_id, -1, info.sequence_id, payload)
+            else:
+                messages = list(split_batch(info, payload))  # a malformed batch counts as a whole
+                for index, (single, part) in enumerate(messages):
+                    self._add(info, entry_id, index, single.sequence_id, part)
             self._release()
         except (GeoemuError, ValueError):
             self.garbled.append(entry_id)
+
+    def _add(self, info: EntryInfo, entry_id: int, index: int, number: int, payload: bytes) -> None:
+        """Add a message, with its index in its batch or -1 and its sequence id."""
+        origin = MessageOrigin(self.topic, info.replicated_from or self.region, info.producer_name, number)
+        text = payload.rstrip(b" ").decode()
+        stored = StoredMessage(
+            *(origin, text, self.region, self.ledger, entry_id, index),
+            *(info.source_position, info.replicate_to, info.publish_time_ms),
+            info.deliver_at_time_ms or 0,
+        )
+        self.by_message_id[stored.message_id] = stored
+        self.waiting.append((stored, info.txn))
 
     def _release(self) -> None:
         """Move messages that have become readable from `waiting` to `messages`; drop aborted ones."""
@@ -141,6 +142,7 @@ class LogView:
             self.waiting.popleft()
             if txn is None or self.committed[txn]:
                 self.messages.append(stored)
+                self.counts[stored.origin.region, stored.replicate_to] += 1
 
 
 class Disks:
@@ -197,16 +199,16 @@ class ReplicationRules:
     def deduplicates(self, topic: str) -> bool:
         return self._of(topic).deduplication or False
 
-    def required_regions(self, origin: MessageOrigin, replicate_to: tuple[str, ...]) -> list[str]:
-        """Return the regions that must store a message: its origin, and the topic's regions in `replicate_to` (all if
-        empty)."""
-        key = (origin.topic, origin.region, replicate_to)
+    def required_regions(self, topic: str, origin: str, replicate_to: tuple[str, ...]) -> list[str]:
+        """Return the regions that must store a message of the region `origin`: that region, and the topic's regions in
+        `replicate_to` (all if empty)."""
+        key = (topic, origin, replicate_to)
         found = self._required.get(key)
         if found is None:
             found = self._required[key] = [
                 region
-                for region in self.regions(origin.topic)
-                if region == origin.region or not replicate_to or region in replicate_to
+                for region in self.regions(topic)
+                if region == origin or not replicate_to or region in replicate_to
             ]
         return found
 
@@ -220,25 +222,20 @@ class ReplicationRules:
 def have_converged(disks: Disks, replication_rules: ReplicationRules, lost: Collection[str] = ()) -> bool:
     """Return whether every region stores as many messages of each origin as that origin stores for it. The checkers
     compare the messages themselves. Regions in `lost` are left out, as receivers and as origins."""
-    stored_counts: dict[str, dict[tuple[str, str], int]] = {}
-    required_counts: dict[str, dict[tuple[str, str], int]] = {}
+    stored: Counter[tuple[str, str, str]] = Counter()
+    required: Counter[tuple[str, str, str]] = Counter()
     for (region, topic), view in disks.logs.items():
         if region in lost:
             continue
-        for one in view.messages:
-            if one.origin.region in lost:
+        for (origin, replicate_to), count in view.counts.items():
+            if origin in lost:
                 continue
-            _count_one(stored_counts, region, topic, one.origin.region)
-            if one.origin.region == region:
-                for other in replication_rules.required_regions(one.origin, one.replicate_to):
+            stored[region, topic, origin] += count
+            if origin == region:
+                for other in replication_rules.required_regions(topic, origin, replicate_to):
                     if other not in lost:
-                        _count_one(required_counts, other, topic, region)
-    return stored_counts == required_counts
-
-
-def _count_one(counts: dict[str, dict[tuple[str, str], int]], region: str, topic: str, origin: str) -> None:
-    of_region = counts.setdefault(region, {})
-    of_region[topic, origin] = of_region.get((topic, origin), 0) + 1
+                        required[other, topic, origin] += count
+    return stored == required
 
 
 def fencing_violations(region: str, medium: Medium) -> Iterator[str]:

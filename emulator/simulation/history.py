@@ -33,8 +33,8 @@ class SimulatedHistory:
 
     def note(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Add an event to the history and to the evidence. Its time is virtual time, not a region's wall clock."""
-        self.add_event(actor, op, outcome, **fields)
-        event = self.events[-1]
+        event = HistoryEvent(self._now_ms(), actor, op, outcome, **fields)
+        self.events.append(event)
         if op == "publish":
             note_publish(self.published, event)
         elif op == "receive":
@@ -43,8 +43,10 @@ class SimulatedHistory:
 
     def add_event(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Add an event to the history, without adding it to `published` or `delivered`."""
-        at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
-        self.events.append(HistoryEvent(at_ms, actor, op, outcome, **fields))
+        self.events.append(HistoryEvent(self._now_ms(), actor, op, outcome, **fields))
+
+    def _now_ms(self) -> float:
+        return round(EPOCH_MS + self._now_seconds() * 1000, 3)
 
     def new_session(self, producer: str) -> str:
         """Return a session name that is unique in this world."""

@@ -74,11 +74,13 @@ def stored_once(evidence: RunEvidence) -> Found:
 
 def replicated_everywhere(evidence: RunEvidence) -> Found:
     """After healing, each message of an origin region is stored in all its replication regions that are not lost."""
-    for (region, _), view in sorted(evidence.logs.items()):
+    for (region, topic), view in sorted(evidence.logs.items()):
         for one in view.messages:
             if one.origin.region != region or region in evidence.lost:
                 continue
-            for other in evidence.replication_rules.required_regions(one.origin, one.replicate_to):
+            for other in evidence.replication_rules.required_regions(
+                topic, one.origin.region, one.replicate_to
+            ):
                 if other not in evidence.lost and one.origin not in _copies(evidence, other):
                     yield (
                         f"{one.origin} is stored in {region} at {one.message_id} and never arrived in {other}",
@@ -100,7 +102,9 @@ def only_published_stored(evidence: RunEvidence) -> Found:
         for one in view.messages:
             if one.text not in evidence.published.get(one.origin, {}):
                 yield f"{one.origin} ({one.text!r}) is stored in {region}; no client sent it", witness_of(one)
-            elif region not in evidence.replication_rules.required_regions(one.origin, one.replicate_to):
+            elif region not in evidence.replication_rules.required_regions(
+                topic, one.origin.region, one.replicate_to
+            ):
                 named = ", ".join(one.replicate_to)
                 yield f"{one.origin} was restricted to {named} and is stored in {region}", witness_of(one)
 
@@ -148,7 +152,7 @@ def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> 
         one
         for one in own.messages
         if one.origin.region == origin
-        and region in evidence.replication_rules.required_regions(one.origin, one.replicate_to)
+        and region in evidence.replication_rules.required_regions(topic, one.origin.region, one.replicate_to)
     ]
     stored = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
     for expected, found in zip(required, stored, strict=False):
