@@ -22,11 +22,12 @@ COMPONENTS = {
     "broker": ("broker/", "core/"),
     "wire": ("wire/",),
     "simulated loop": tuple(
-        f"simulation/{name}.py" for name in ("loop", "trace", "guard", "host", "simulation")
+        f"simulation/{name}.py"
+        for name in ("loop", "scheduler", "virtual_time", "trace", "determinism_guard", "host", "simulation")
     ),
-    "simulated network": tuple(f"simulation/{name}.py" for name in ("connection", "network", "clocks")),
+    "simulated network": tuple(f"simulation/{name}.py" for name in ("connection", "network", "link")),
     "simulated disks": (
-        *(f"simulation/{name}.py" for name in ("disk", "medium", "store", "remote_log")),
+        *(f"simulation/{name}.py" for name in ("disk", "durable_media", "store", "remote_log")),
         "storage/",
     ),
     "workload, record, judges": ("",),
