@@ -38,6 +38,7 @@ class DispatchLoop:
         self._subscription = subscription
         self._topic = topic = subscription.topic
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
+        self._loop = asyncio.get_running_loop()
         self._budget = DispatchBudget(topic, self, subscription.name)
         self._read_in_progress = False
         self._is_scheduled = False
@@ -48,7 +49,7 @@ class DispatchLoop:
         """Run `pump` once in the next iteration of the event loop, however often this is called before."""
         if not self._is_scheduled and not self._subscription.closed:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._run_scheduled)
+            self._loop.call_soon(self._run_scheduled)
 
     def schedule_if_unblocked(self) -> None:
         """Resume dispatch after an acknowledgement. It can unblock a consumer at its limit, all consumers at the
@@ -74,7 +75,7 @@ class DispatchLoop:
             return
         for _ in range(READS_PER_PUMP):
             match subscription.dispatcher.strategy.next(
-                self._topic.state.readable_end, _now_ms(), self._wall_clock_ms()
+                self._topic.state.readable_end, self._now_ms(), self._wall_clock_ms()
             ):
                 case Read() as read:
                     if self._wait_for_rate_limit() or not self._dispatch(read):
@@ -100,14 +101,13 @@ class DispatchLoop:
         return True
 
     def _wake_at(self, at_ms: int) -> None:
-        loop = asyncio.get_running_loop()
         # Times are rounded down: without this minimum, a timer that fires too early would be set again for ever.
-        at = max(at_ms / 1000, loop.time() + ROUNDING_MS / 1000)
+        at = max(at_ms / 1000, self._loop.time() + ROUNDING_MS / 1000)
         if self._timer is not None:
             if self._timer.when() <= at:
                 return  # `pump` runs when that timer fires, and sets it again
             self._timer.cancel()
-        self._timer = loop.call_at(at, self._timer_due)
+        self._timer = self._loop.call_at(at, self._timer_due)
 
     def _timer_due(self) -> None:
         self._timer = None
@@ -178,10 +178,12 @@ class DispatchLoop:
             return Cause.SETTLING()
         before = min(dispatcher.strategy.read_entry_id, end)
         dispatched = subscription.cursor.unacked_count(before, self._topic.state.visibility.hidden)
-        reasons = [dispatcher.why_not(subscription.backlog() - dispatched, dispatched, _now_ms(), wall_ms)]
+        reasons = [
+            dispatcher.why_not(subscription.backlog() - dispatched, dispatched, self._now_ms(), wall_ms)
+        ]
         if self._read_in_progress:
             reasons.append(Cause.READING_MESSAGES())
-        if self._read_in_progress or isinstance(dispatcher.strategy.next(end, _now_ms(), wall_ms), Read):
+        if self._read_in_progress or isinstance(dispatcher.strategy.next(end, self._now_ms(), wall_ms), Read):
             reasons.append(self._budget.why_not())
         return first_of(reasons)
 
@@ -196,8 +198,11 @@ class DispatchLoop:
         """Return whether a rate limit delays dispatch now; if so, set a timer that resumes it."""
         wait_ms = self._budget.wait_ms()
         if wait_ms > 0:
-            self._wake_at(math.ceil(asyncio.get_running_loop().time() * 1000 + wait_ms))
+            self._wake_at(math.ceil(self._loop.time() * 1000 + wait_ms))
         return wait_ms > 0
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
     def limits_changed(self) -> None:
         """Resume dispatch under changed limits."""
@@ -311,10 +316,6 @@ class DispatchBudget:
         size_bytes = sum(len(entries[index].data) for _, index, _, _ in deliveries)
         for throttle in self._throttles:
             throttle.take(messages, size_bytes, _exact_now_ms())
-
-
-def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def _exact_now_ms() -> float:

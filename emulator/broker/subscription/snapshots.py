@@ -141,6 +141,7 @@ class TopicSnapshots:
         update of a subscription from before the topic was loaded that is found in the log. `demand`: returns what the
         subscriptions would gain from a snapshot."""
         self._topic = topic
+        self._loop = asyncio.get_running_loop()
         self._markers = markers
         self._offer_to_subscriptions = offer
         self._demand = demand
@@ -196,7 +197,9 @@ class TopicSnapshots:
         """Note durable entries, after each of their markers was processed, and schedule the next snapshot."""
         controller = self.controller
         if controller.schedule.settings.adaptive:
-            controller.schedule.stored(_now_ms(), messages=messages, markers=markers, cost=controller.cost)
+            controller.schedule.stored(
+                self._now_ms(), messages=messages, markers=markers, cost=controller.cost
+            )
         self.schedule()
 
     def demand_changed(self) -> None:
@@ -208,7 +211,7 @@ class TopicSnapshots:
         """Set a timer that runs the controller when the next snapshot may be due."""
         if not self._active or self._closed:
             return
-        schedule, now_ms = self.controller.schedule, _now_ms()
+        schedule, now_ms = self.controller.schedule, self._now_ms()
         if not schedule.settings.adaptive:
             if self._timer is None:
                 self._set_timer(self.controller.due_ms - now_ms)
@@ -218,12 +221,11 @@ class TopicSnapshots:
 
     def _set_timer(self, delay_ms: int) -> None:
         """Run the controller after this time, or earlier if a timer is set."""
-        loop = asyncio.get_running_loop()
-        at = loop.time() + max(0, delay_ms) / 1000
+        at = self._loop.time() + max(0, delay_ms) / 1000
         if self._timer is not None and self._timer.when() <= at:
             return
         self._stop_timer()
-        self._timer = loop.call_at(at, self._tick)
+        self._timer = self._loop.call_at(at, self._tick)
 
     def remotes_changed(self, remotes: Sequence[str]) -> None:
         """Apply a changed set of regions to which the topic is replicated."""
@@ -250,12 +252,12 @@ class TopicSnapshots:
                 self._note("snapshot_started", is_own_first)
             case SnapshotResponse():
                 position = Position(self._topic.ledger_id, entry.entry_id)
-                effects = controller.response_stored(marker, position, _now_ms(), _end_of(self._topic))
+                effects = controller.response_stored(marker, position, self._now_ms(), _end_of(self._topic))
                 is_of_remote = marker.region != controller.region
                 self._note("snapshot_response", is_of_remote and counters.ignored_answers == ignored)
             case Snapshot() if entry.info.replicated_from is None:
                 self.bases.completed(marker)
-                effects = controller.snapshot_stored(with_time(marker, entry), _now_ms())
+                effects = controller.snapshot_stored(with_time(marker, entry), self._now_ms())
                 self._note("snapshot_round", counters.completed - completed)
                 self._report_blocked()
         self._perform(effects)
@@ -269,11 +271,11 @@ class TopicSnapshots:
         self._timer = None
         if self._closed:
             return
-        topic, self._last_tick_ms = self._topic, _now_ms()
+        topic, self._last_tick_ms = self._topic, self._now_ms()
         if self.controller.schedule.settings.adaptive:
             self.controller.schedule.demand = self._demand()
         effects = self.controller.tick(
-            _now_ms(),
+            self._now_ms(),
             f"{topic.region.environment.random.getrandbits(128):032x}",
             last_data_position=self._last_data_position(),
             disconnected=topic.replicators.disconnected(self.controller.remotes),
@@ -286,10 +288,10 @@ class TopicSnapshots:
             settings = self.controller.schedule.settings
             self._set_timer(settings.interval_ms)
             if settings.adaptive and self.controller.skip is Skip.EARLY:
-                self._set_timer(max(1, self.controller.due_ms - _now_ms()))
-        elif (due_ms := self.controller.absence.next_left_out_ms(_now_ms())) is not None:
+                self._set_timer(max(1, self.controller.due_ms - self._now_ms()))
+        elif (due_ms := self.controller.absence.next_left_out_ms(self._now_ms())) is not None:
             # Snapshots continue without an absent region from then on, also if nothing happens before.
-            self._set_timer(due_ms + 1 - _now_ms())
+            self._set_timer(due_ms + 1 - self._now_ms())
 
     def _last_data_position(self) -> Position | None:
         last = self._topic.state.last_data
@@ -313,11 +315,13 @@ class TopicSnapshots:
 
     def observed(self) -> Observed:
         unreachable = self._topic.replicators.unreachable(self.controller.remotes)
-        return Observed(_now_ms(), self._last_data_position(), unreachable)
+        return Observed(self._now_ms(), self._last_data_position(), unreachable)
 
     def blocked_ms(self) -> dict[str, int]:
         """Return the regions that prevent snapshots, and for how long, in milliseconds."""
-        return blocked_ms(self.controller, self.observed().unreachable, _now_ms()) if self._active else {}
+        return (
+            blocked_ms(self.controller, self.observed().unreachable, self._now_ms()) if self._active else {}
+        )
 
     def _report_blocked(self) -> None:
         timeout_ms = self.controller.schedule.settings.timeout_ms
@@ -353,10 +357,9 @@ class TopicSnapshots:
             self._timer.cancel()
             self._timer = None
 
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
 
 def _end_of(topic: SnapshotTopic) -> LogEnd:
     return LogEnd(Position(topic.ledger_id, topic.state.stored_end - 1), topic.state.watermarks.highest)
-
-
-def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)

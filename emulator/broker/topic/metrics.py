@@ -53,7 +53,7 @@ class StorageMetrics:
 
     def observe_append(self, entries: Sequence[bytes], appended: asyncio.Future[int]) -> None:
         """Record the latency and sizes of entries whose append was just issued."""
-        loop = asyncio.get_running_loop()
+        loop = appended.get_loop()
         issued_at = loop.time()
 
         def done(appended: asyncio.Future[int]) -> None:
