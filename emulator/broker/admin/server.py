@@ -15,7 +15,7 @@ from emulator.broker.authentication.sender import Sender, accept_all
 from emulator.broker.authorizer import Requirement
 from emulator.broker.explain.topics import NotKnown
 from emulator.broker.links.emulation import EmulatedLink
-from emulator.broker.metadata.tenancy import AlreadyExists, NotEmpty, NotFound
+from emulator.broker.metadata.tenancy import AlreadyExists, LimitReached, NotEmpty, NotFound
 from emulator.broker.region import Region
 from emulator.config.region import RegionConfig
 from emulator.core.authorization.rule import Permission
@@ -139,6 +139,8 @@ class Admin:
             raise HttpError(404, str(problem)) from None
         except (AlreadyExists, NotEmpty, Overruled) as problem:
             raise HttpError(409, str(problem)) from None
+        except LimitReached as problem:
+            raise HttpError(412, str(problem)) from None
         except GoneMeanwhile as problem:
             try:
                 raise await call.gone_error(problem) from None

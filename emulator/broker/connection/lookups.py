@@ -70,7 +70,7 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
         if connection.trust is TrustLevel.PEER:
             return 0
         raise ProtocolError(ServerError.TopicNotFound, f"Topic {topic} not found")
-    return await region.partitioned.created_on_use(topic, region.topic_rules.check_room)
+    return await region.partitioned.created_on_use(topic, region.topic_rules.reserve)
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from emulator.core.metadata.mirror import Mirror, OnChange, Watch
@@ -53,6 +54,13 @@ class ChangePublisher(Protocol):
         path on which the change is based (-1: the path did not exist; None: any). Conflict when that version is
         outdated, before the change is published: here or in the transaction. StorageError, ProtocolError."""
         ...
+
+
+def _check_nothing(rows: ConfigurationRows) -> None: ...
+
+
+def _put(path: str, value: bytes | None, rows: ConfigurationRows) -> None:
+    rows.put(path, value)
 
 
 class Metadata:
@@ -124,6 +132,7 @@ class Metadata:
         *,
         is_seed: bool = False,
         touched: Iterable[str] = (),
+        check: Callable[[ConfigurationRows], None] = _check_nothing,
     ) -> int:
         """Set a path, or delete it (None). Return a revision that contains the change, once it is durable and in the
         mirror (M1).
@@ -132,23 +141,24 @@ class Metadata:
         version; if changes are published before they are made, the change may still take effect. StorageError has
         `definite` set if the change was certainly not made. For shared paths: `is_seed` marks a value from the
         topology, which any other change outranks; `touched` names elements that count as set even if their value stays
-        the same.
+        the same. `check` is called in the transaction, before its change, which is undone if it raises.
         """
+        change: Callable[[ConfigurationRows], None]
         if self.shared is None or not self.shared.covers(path):
-            revision = await self._medium.write(path, value, expected)
-            await self._wait_for(revision)
-            return revision
-        if self.publisher is not None and not is_seed:
+            change = partial(_put, path, value)
+        elif self.publisher is not None and not is_seed:
             change = await self.publisher.publish(path, value, touched)
         else:
             change = self.shared.changing(path, value, is_seed=is_seed, touched=touched)
 
         def work(rows: ConfigurationRows) -> None:
             check_expected(path, expected, rows.get(path))
+            check(rows)
             change(rows)
 
-        await self.transact(work)
-        return self._mirror.revision
+        revision, _ = await self._medium.transact(work)
+        await self._wait_for(revision)
+        return revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> T:
         """Change several paths atomically (M7). The changes are durable and in the mirror on return. StorageError."""

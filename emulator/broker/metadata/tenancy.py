@@ -7,6 +7,7 @@ check fails, the change is undone and an error raised. A namespace that is being
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from emulator.model.stored_keys import (
     parse_path,
 )
 from emulator.model.values import TopicName
-from emulator.storage.configuration.contract import ABSENT, Conflict
+from emulator.storage.configuration.contract import ABSENT, ConfigurationRows, Conflict
 
 
 class NotFound(Exception):
@@ -39,12 +40,35 @@ class NotEmpty(Exception):
     """The tenant or namespace is not empty, or the namespace is being deleted."""
 
 
+class LimitReached(Exception):
+    """A limit of tenants or namespaces is reached."""
+
+
 class Tenant(NamedTuple):
     """The properties of a tenant in Pulsar's admin API."""
 
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] | None = None
     """Regions that the tenant's namespaces may name; None allows all, including later ones."""
+
+
+class CountLimit(NamedTuple):
+    """A limit of the number of documents."""
+
+    prefix: str
+    """Of the documents' paths."""
+    count_max: int
+    """0: no limit."""
+    sentence: str
+    """Text of the error."""
+
+    def check(self, count: int) -> None:
+        """Raise LimitReached if there is no room for one document more."""
+        if count >= self.count_max:
+            raise LimitReached(self.sentence)
+
+    def check_rows(self, rows: ConfigurationRows) -> None:
+        self.check(rows.count(self.prefix))
 
 
 class Tenancy:
@@ -59,6 +83,9 @@ class Tenancy:
         self._schemas = schemas
         self.closing: set[str] = set()
         """Namespaces that this region is deleting; it creates no topics in them."""
+        self._creating = asyncio.Lock()
+        """Held while a tenant or namespace with a limit is created: where a change is published before it is made, the
+        check in its transaction would come too late."""
 
     # Tenants.
 
@@ -79,12 +106,25 @@ class Tenancy:
         except NotFound:
             return ()
 
-    async def create_tenant(self, name: str, tenant: Tenant) -> None:
-        """Create a tenant. AlreadyExists, StorageError."""
+    async def create_tenant(self, name: str, tenant: Tenant, count_max: int = 0) -> None:
+        """Create a tenant. AlreadyExists; LimitReached if there are `count_max` (0: no limit); StorageError."""
+        limit = CountLimit(TenantPath.prefix(), count_max, "Exceed the maximum number of tenants")
         try:
-            await self._metadata.put(TenantPath(name).text, _encode_tenant(tenant), ABSENT)
+            await self._create(TenantPath(name).text, _encode_tenant(tenant), limit)
         except Conflict:
             raise AlreadyExists("Tenant already exist") from None
+
+    async def _create(self, path: str, document: bytes, limit: CountLimit) -> None:
+        """Set a path without a value. Conflict if it has one; LimitReached."""
+        if not limit.count_max:
+            await self._metadata.put(path, document, ABSENT)
+            return
+        async with self._creating:
+            present = self._metadata.get(path)
+            if present is not None:
+                raise Conflict(path, ABSENT, present)
+            limit.check(len(self._metadata.list(limit.prefix)))
+            await self._metadata.put(path, document, ABSENT, check=limit.check_rows)
 
     async def change_tenant(self, name: str, tenant: Tenant) -> None:
         """Replace the properties of a tenant. NotFound, StorageError."""
@@ -120,13 +160,16 @@ class Tenancy:
         names = [key.name for key in keys if isinstance(key, NamespacePath)]
         return sorted(name for name in names if name.startswith(f"{tenant}/"))
 
-    async def create_namespace(self, name: str, policies: Mapping[str, Any]) -> None:
-        """Create a namespace. `policies`: by name, as JSON. AlreadyExists; NotFound for its tenant; StorageError."""
+    async def create_namespace(self, name: str, policies: Mapping[str, Any], count_max: int = 0) -> None:
+        """Create a namespace. `policies`: by name, as JSON. AlreadyExists; NotFound for its tenant; LimitReached if the
+        tenant has `count_max` (0: no limit); StorageError."""
         tenant = name.partition("/")[0]
         self.tenant(tenant)
         document = json.dumps({"policies": dict(policies)}, sort_keys=True).encode()
+        sentence = f"Exceed the maximum number of namespace in tenant :{tenant}"
+        limit = CountLimit(NamespacePath(f"{tenant}/").text, count_max, sentence)
         try:
-            await self._metadata.put(NamespacePath(name).text, document, ABSENT)
+            await self._create(NamespacePath(name).text, document, limit)
         except Conflict:
             raise AlreadyExists("Namespace already exists") from None
         if self._metadata.get(TenantPath(tenant).text) is None:

@@ -48,7 +48,11 @@ class CreationRules(Protocol):
     """The rules for requests that may create a missing topic."""
 
     def may_create(self, topic: TopicName) -> bool:
-        """Whether a request may create the topic. ProtocolError when its namespace has too many topics."""
+        """Whether a request may create the topic."""
+        ...
+
+    def check_room(self, topic: TopicName) -> None:
+        """Raise ProtocolError for a missing topic when its namespace or tenant has too many topics."""
         ...
 
     def was_deleted(self, topic: TopicName) -> bool:

@@ -82,10 +82,11 @@ class TopicDirectory:
         prefix = f"{NON_PERSISTENT}://{namespace}/"
         return sorted(name for name in self.serving if name.startswith(prefix))
 
-    def count(self, namespace: str) -> int:
-        """Return the number of all topics of a namespace, including those that are being opened and may be created."""
+    def counted(self, namespace: str) -> set[str]:
+        """Return the full names of all topics of a namespace, including those that are being opened and may be
+        created."""
         creating = [name for name in self._creating if TopicName.parse(name).full_namespace == namespace]
-        return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
+        return {*self.names(namespace), *self.non_persistent_names(namespace), *creating}
 
     def exists(self, name: str) -> bool:
         """Whether a topic of this full name is stored, in memory, or being opened by a request that may create it."""
@@ -172,7 +173,8 @@ class TopicDirectory:
             requests = list(slot.waiters.items())
             create = any(mode in creating for mode in slot.waiters.values())
             if create:
-                self._creating[str(slot.name)] = None
+                self._rules.check_room(slot.name)
+                self._creating[str(slot.name)] = None  # in the same step: concurrent requests count it
             try:
                 topic = await self._opener.open(slot.name, create=create)
             finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -24,6 +25,10 @@ logger = logging.getLogger(__name__)
 OBEYS = (AUTO_TOPIC_CREATION,)
 PEER_RESPONSE_SECONDS: Final = 2.0
 CONCURRENT_OPENS_MAX: Final = 32
+
+
+ReserveTopics = Callable[[TopicName, Iterable[str]], AbstractContextManager[None]]
+"""Reserves room for partitions of a topic, by their full names, until the block ends. ProtocolError: there is none."""
 
 
 class Exists(Exception):
@@ -195,16 +200,16 @@ class PartitionedTopics:
         if failures:
             raise failures[0]
 
-    async def created_on_use(self, topic: TopicName, check_room: Callable[[TopicName, int], None]) -> int:
+    async def created_on_use(self, topic: TopicName, reserve: ReserveTopics) -> int:
         """Create the partitioned topic if AUTO_TOPIC_CREATION requires partitions, and return their number; 0 if it is
-        not partitioned. For a request that may create the topic. `check_room` raises ProtocolError when the namespace
-        has no room for a number of topics. ProtocolError, StorageError."""
+        not partitioned. For a request that may create the topic. `reserve` raises ProtocolError when the namespace has
+        no room for the partitions. ProtocolError, StorageError."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
             return 0
-        check_room(topic, policy.partitions)
         try:
-            await self.create(topic, policy.partitions)
+            with reserve(topic, partition_names(topic, policy.partitions)):
+                await self.create(topic, policy.partitions)
         except Exists:  # created meanwhile
             return self.count(topic)
         return policy.partitions

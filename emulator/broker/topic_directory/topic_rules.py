@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from emulator.broker.metadata.policies import Policies
@@ -38,32 +41,51 @@ class TopicRules:
     def __init__(self, region: RuledRegion, deletions: Deletions) -> None:
         self._region = region
         self.deletions = deletions
+        self._reserved: Counter[str] = Counter()
+        """Full names of partitions that are being created, with the number of requests for each."""
 
     def may_create(self, topic: TopicName) -> bool:
         region = self._region
-        if topic.full_namespace in region.tenancy.closing or not region.partitioned.may_be_created(topic):
-            return False
-        if not region.store.has_log(str(topic)):
-            self.check_room(topic, 1)
-        return True
+        return topic.full_namespace not in region.tenancy.closing and region.partitioned.may_be_created(topic)
 
     def was_deleted(self, topic: TopicName) -> bool:
         return str(topic) in self.deletions or self._region.partitioned.was_deleted(topic)
 
-    def check_room(self, topic: TopicName, more: int) -> None:
-        """Raise ProtocolError when `more` additional topics exceed the maximum of the namespace or of its tenant."""
-        namespace, count = topic.full_namespace, self._region.directory.count
-        topics_max = self._region.policies.of_namespace(namespace, MAX_TOPICS)
-        if topics_max and count(namespace) + more > topics_max:
+    def check_room(self, topic: TopicName) -> None:
+        if not self._region.store.has_log(str(topic)):
+            self._check_room(topic, [str(topic)])
+
+    @contextmanager
+    def reserve(self, topic: TopicName, names: Iterable[str]) -> Iterator[None]:
+        """Reserve room for partitions of a topic, so that concurrent requests count them until the block ends.
+        ProtocolError when there is none."""
+        partitions = list(names)
+        self._check_room(topic, partitions)
+        self._reserved.update(partitions)
+        try:
+            yield
+        finally:
+            self._reserved -= Counter(partitions)
+
+    def _check_room(self, topic: TopicName, names: Iterable[str]) -> None:
+        """Raise ProtocolError when topics of these full names, if missing, exceed a maximum."""
+        topics_max = self._region.policies.of_namespace(topic.full_namespace, MAX_TOPICS)
+        if topics_max and self._exceeds(names, [topic.full_namespace], topics_max):
             raise ProtocolError(
                 ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {topics_max}"
             )
         tenant_max = self._region.config.settings.topics_per_tenant_max
-        if tenant_max and sum(map(count, self._region.tenancy.namespaces(topic.tenant))) + more > tenant_max:
+        if tenant_max and self._exceeds(names, self._region.tenancy.namespaces(topic.tenant), tenant_max):
             raise ProtocolError(
                 ServerError.NotAllowedError,
                 f"Exceed maximum number of topics of tenant {topic.tenant}: {tenant_max}",
             )
+
+    def _exceeds(self, names: Iterable[str], namespaces: Collection[str], topics_max: int) -> bool:
+        """Whether a topic of `names` is missing, and all of them would be more than `topics_max` in `namespaces`."""
+        counted = set().union(*map(self._region.directory.counted, namespaces))
+        counted |= {name for name in self._reserved if TopicName.parse(name).full_namespace in namespaces}
+        return not counted.issuperset(names) and len(counted.union(names)) > topics_max
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:
         """Raise ProtocolError for a topic that a user deleted here, that does not exist here again, and that region

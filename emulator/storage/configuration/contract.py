@@ -3,9 +3,10 @@
 The regions of one cluster share one store: a file that they all open, a remote service, memory in tests. It is slow and
 may be unavailable; a region reads from its mirror (`broker/metadata/store.py`).
 
-M1  A resolved `write` is durable: it survives `kill -9` of every region at any later moment.
+M1  A resolved `transact` is durable: its changes survive `kill -9` of every region at any later moment.
 M3  Revisions grow by one with each change of any path; `read` returns changes in that order, without a gap, except M5.
-M4  A write with `expected` happens only if the path has that version (-1: it must not exist), whatever region wrote it.
+M4  A transaction that calls `check_expected` happens only if the path has that version (-1: it must not exist),
+    whatever region wrote it.
 M5  Old changes may be discarded. A reader that requests discarded ones gets all current values instead.
 M6  After a commit of any region, the function passed to `listen` is called; once for several commits in succession.
 M7  The changes of a `transact` are atomic: no other write comes between its reads and its writes, and readers see all
@@ -56,9 +57,13 @@ class ConfigurationRows(Protocol):
         """Set a path; None: delete it, without effect if it has no value."""
         ...
 
+    def count(self, prefix: str) -> int:
+        """Return the number of paths with a prefix, which must not be empty, that have a value."""
+        ...
+
 
 class ConfigurationMedium(Protocol):
-    """One region's access to the configuration store. Implementations inherit `write`."""
+    """One region's access to the configuration store."""
 
     def listen(self, on_commit: Callable[[], None]) -> None:
         """Call `on_commit` on the event loop after commits of any region (M6), until `close`; also without a commit."""
@@ -67,17 +72,6 @@ class ConfigurationMedium(Protocol):
     async def read(self, after: int) -> ConfigurationRead:
         """Return the changes after a revision; -1: all current values. StorageError if the store is unavailable."""
         ...
-
-    async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        """Set a path (None: delete it); return the store's revision. Raises Conflict (M4), or StorageError as
-        `transact`."""
-
-        def put(rows: ConfigurationRows) -> None:
-            check_expected(path, expected, rows.get(path))
-            rows.put(path, value)
-
-        revision, _ = await self.transact(put)
-        return revision
 
     async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
         """Change several paths atomically (M7); return the store's revision and the result of `work`. `work` may run on

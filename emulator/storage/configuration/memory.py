@@ -74,6 +74,10 @@ class StagedRows:
         self._staged[path] = None if value is None else change
         self.changes.append(change)
 
+    def count(self, prefix: str) -> int:
+        paths = {*self._memory.values, *self._staged}
+        return sum(path.startswith(prefix) and self.get(path) is not None for path in paths)
+
 
 class MemoryConfiguration(ConfigurationMedium):
     """One region's access to a `ConfigurationMemory`."""

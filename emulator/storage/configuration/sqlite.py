@@ -344,3 +344,11 @@ class SqliteRows:
             self._connection.execute(
                 "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?)", (path, value, version, change.lastrowid)
             )
+
+    def count(self, prefix: str) -> int:
+        assert prefix
+        after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        (found,) = self._connection.execute(
+            "SELECT count(*) FROM kv WHERE path >= ? AND path < ?", (prefix, after)
+        ).fetchone()
+        return int(found)

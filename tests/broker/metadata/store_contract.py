@@ -231,6 +231,29 @@ class MetadataContract:
             await us.put("end", b"x")
             assert (value_of(us, "a"), value_of(us, "b")) == (b"10", b"10")
 
+    async def test_a_transaction_counts_paths_and_its_own_changes(self, place: Place) -> None:
+        async with place.region() as us:
+            for path in ("a/1", "a/2", "a0", "b/1", "a/é"):
+                await us.put(path, b"")
+            await us.put("a/2", None)
+
+            def count(rows: ConfigurationRows) -> tuple[int, int]:
+                before = rows.count("a/")
+                rows.put("a/1", b"again")
+                rows.put("a/3", b"new")
+                rows.put("a/4", b"new")
+                rows.put("a/4", None)
+                return before, rows.count("a/")
+
+            assert await us.transact(count) == (2, 3)
+
+            def refuse(rows: ConfigurationRows) -> None:
+                raise ValueError(f"there are {rows.count('a/')}")
+
+            with pytest.raises(ValueError, match="there are 3"):
+                await us.put("a/5", b"", check=refuse)
+            assert us.get("a/5") is None
+
     async def test_m7_a_path_created_and_deleted_in_one_transaction_leaves_no_trace(
         self, place: Place
     ) -> None:

@@ -17,7 +17,7 @@ from emulator.errors import StorageError
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.host import DRIVER
 from emulator.simulation.simulation import Simulation
-from emulator.storage.configuration.contract import ConfigurationMedium
+from emulator.storage.configuration.contract import ConfigurationMedium, ConfigurationRows, T
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.configuration.sqlite import open_sqlite_configuration
 from tests.broker.metadata.store_contract import MetadataContract, Place, value_of
@@ -216,7 +216,7 @@ async def test_a_region_finds_the_store_that_it_knows_again(tmp_path: Path) -> N
     path = tmp_path / "configuration.sqlite"
 
     first = await open_sqlite_configuration(path, "europe")
-    await first.write("a", b"1", None)
+    await first.transact(lambda rows: rows.put("a", b"1"))
     await first.close()
     again = await open_sqlite_configuration(path, "europe", known=first.identity)
     assert [change.value for change in (await again.read(-1)).changes] == [b"1"]
@@ -228,10 +228,10 @@ async def test_a_change_that_cannot_be_confirmed_is_not_waited_for_for_ever() ->
     error."""
 
     class GoesAway(MemoryConfiguration):
-        async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-            revision = await super().write(path, value, expected)
+        async def transact(self, work: Callable[[ConfigurationRows], T]) -> tuple[int, T]:
+            changed = await super().transact(work)
             self.failure = StorageError("away", definite=True)
-            return revision
+            return changed
 
     class OnePlace(Place):
         async def open(self) -> ConfigurationMedium:

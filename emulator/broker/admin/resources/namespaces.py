@@ -62,16 +62,13 @@ async def create(call: AdminRequest) -> None:
     region.tenancy.tenant(call.names["tenant"])
     if region.policies.has_namespace(name):
         raise HttpError(409, "Namespace already exists")
-    count_max = region.config.settings.namespaces_per_tenant_max
-    if 0 < count_max <= len(region.tenancy.namespaces(call.names["tenant"])):
-        raise HttpError(412, f"Exceed the maximum number of namespace in tenant :{call.names['tenant']}")
     try:
         policies = namespace_document.read(call.body or {}, REGISTRY, region.config.region)
     except ValueError as problem:
         raise HttpError(400, str(problem)) from None
     policies.setdefault(REPLICATION_CLUSTERS.name, [region.config.region])
     _check(region, name, policies)
-    await region.tenancy.create_namespace(name, policies)
+    await region.tenancy.create_namespace(name, policies, region.config.settings.namespaces_per_tenant_max)
 
 
 def _check(region: Region, name: str, policies: dict[str, Any]) -> None:

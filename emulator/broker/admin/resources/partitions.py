@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from emulator.broker.admin import stats
@@ -42,30 +43,33 @@ async def get(call: AdminRequest) -> Content:
 async def create(call: AdminRequest) -> None:
     region, topic = call.region, call.topic_name()
     requested: Partitioned = call.required_body("a number of partitions")
-    _check_room(call, topic, requested.count)
     try:
-        await region.partitioned.create(topic, requested.count, requested.properties)
+        with _room(call, topic, partition_names(topic, requested.count)):
+            await region.partitioned.create(topic, requested.count, requested.properties)
     except Exists as problem:
         raise HttpError(409, str(problem)) from None
     except ValueError as problem:
         raise HttpError(412, str(problem)) from None
 
 
-def _check_room(call: AdminRequest, topic: TopicName, more: int) -> None:
-    """Raise HttpError 412 when `more` additional topics exceed the maximum of the namespace."""
-    try:
-        call.region.topic_rules.check_room(topic, more)
-    except ProtocolError as problem:
-        raise HttpError(412, str(problem)) from None
+@contextmanager
+def _room(call: AdminRequest, topic: TopicName, names: list[str]) -> Iterator[None]:
+    """Reserve room for partitions of these names. HttpError 412 when they exceed the maximum of the namespace or its
+    tenant."""
+    with ExitStack() as reserved:
+        try:
+            reserved.enter_context(call.region.topic_rules.reserve(topic, names))
+        except ProtocolError as problem:
+            raise HttpError(412, str(problem)) from None
+        yield
 
 
 async def grow(call: AdminRequest) -> None:
     region, (topic, found) = call.region, partitioned_topic(call)
     requested: Partitioned = call.required_body("a number of partitions")
-    if requested.count > found.count:
-        _check_room(call, topic, requested.count - found.count)
     try:
-        await region.partitioned.grow(topic, requested.count)
+        with _room(call, topic, partition_names(topic, requested.count, found.count)):
+            await region.partitioned.grow(topic, requested.count)
     except ValueError as problem:
         raise HttpError(406, str(problem)) from None
 

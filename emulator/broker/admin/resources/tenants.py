@@ -29,10 +29,8 @@ async def get(call: AdminRequest) -> Content:
 
 async def create(call: AdminRequest) -> None:
     region, name = call.region, call.names["tenant"]
-    tenant, tenants = _validated(region, call.body), region.policies.tenants()
-    if name not in tenants and 0 < region.config.settings.tenants_max <= len(tenants):
-        raise HttpError(412, "Exceed the maximum number of tenants")
-    await region.tenancy.create_tenant(name, tenant)
+    tenant = _validated(region, call.body)
+    await region.tenancy.create_tenant(name, tenant, region.config.settings.tenants_max)
 
 
 async def change(call: AdminRequest) -> None:
