@@ -6,10 +6,11 @@ others, which concern parts of Pulsar that a region does not have, such as BookK
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from emulator.broker.standalone.setting_reader import NUMBER_MAX, SettingReader
 from emulator.config.region import (
     BrokerSettings,
     ConfigurationConfig,
@@ -17,7 +18,7 @@ from emulator.config.region import (
     NamespaceConfig,
     RegionConfig,
 )
-from emulator.core.policies.broker_settings import DYNAMIC, value_from_text
+from emulator.core.policies.broker_settings import DYNAMIC
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.lifetime import INACTIVE_TOPICS, MESSAGE_TTL, RETENTION, SUBSCRIPTION_EXPIRATION
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
@@ -26,7 +27,6 @@ from emulator.model.values import is_valid_name
 from emulator.net.addresses import HOST_RULE, is_host
 
 NAMESPACE: Final = "public/default"
-NUMBER_MAX: Final = 2**31 - 1
 DEFAULTS: Final[Mapping[str, str]] = {
     "clusterName": "standalone",
     "bindAddress": "0.0.0.0",
@@ -98,7 +98,7 @@ def standalone_config(values: Mapping[str, str], data: Path) -> RegionConfig:
             raise ValueError(
                 f"{name}={given[name]}: {reason}; remove it" + (f" or set {only}" if only else "")
             )
-    read = _Reader({**DEFAULTS, **given})
+    read = SettingReader({**DEFAULTS, **given})
     name = read.parsed("clusterName", _name)
     return RegionConfig(
         region=name,
@@ -124,40 +124,7 @@ def ignored(values: Mapping[str, str]) -> list[str]:
     return sorted(name for name, value in values.items() if value != "" and name not in KNOWN)
 
 
-class _Reader:
-    """Reads values of settings. ValueError with setting, value and rule."""
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = values
-
-    def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
-        try:
-            return parse(self._values[name])
-        except ValueError as problem:
-            raise ValueError(f"{name}={self._values[name]}: {problem}") from None
-
-    def number(self, name: str, least: int, most: int = NUMBER_MAX) -> int:
-        def parse(text: str) -> int:
-            value = int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else None
-            if value is None or not least <= value <= most:
-                raise ValueError(f"must be a whole number from {least} to {most}")
-            return value
-
-        found: int = self.parsed(name, parse)
-        return found
-
-    def flag(self, name: str) -> bool:
-        found: bool = self.parsed(name, _flag)
-        return found
-
-    def text(self, name: str) -> str:
-        return self._values[name]
-
-    def policy(self, name: str, policy: Policy[Any]) -> Any:
-        return self.parsed(name, lambda text: value_from_text(policy, text))
-
-
-def _settings(read: _Reader) -> BrokerSettings:
+def _settings(read: SettingReader) -> BrokerSettings:
     defaults = BrokerSettings()
     return BrokerSettings(
         max_message_bytes=read.number("maxMessageSize", 1),
@@ -176,7 +143,7 @@ def _settings(read: _Reader) -> BrokerSettings:
     )
 
 
-def _broker_policies(read: _Reader, given: Mapping[str, str]) -> dict[str, Any]:
+def _broker_policies(read: SettingReader, given: Mapping[str, str]) -> dict[str, Any]:
     """Return the policies that are set, as JSON by name."""
     found = {policy.name: read.policy(name, policy) for name, policy in POLICIES.items() if name in given}
     creation = {
@@ -197,7 +164,7 @@ def _broker_policies(read: _Reader, given: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _inactive_topics(read: _Reader) -> dict[str, Any]:
+def _inactive_topics(read: SettingReader) -> dict[str, Any]:
     longest = "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds"
     policy = {
         "inactiveTopicDeleteMode": read.text("brokerDeleteInactiveTopicsMode"),
@@ -208,12 +175,6 @@ def _inactive_topics(read: _Reader) -> dict[str, Any]:
     }
     read.parsed("brokerDeleteInactiveTopicsMode", lambda _: INACTIVE_TOPICS.codec.decode(policy))
     return policy
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
 
 
 def _name(text: str) -> str:
