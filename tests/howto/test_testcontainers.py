@@ -3,12 +3,15 @@ compose/images.sh builds. Testcontainers' own container for cleaning up cannot b
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -16,6 +19,7 @@ from urllib.request import urlopen
 import pulsar
 import pytest
 
+from tests.net import authority
 from tests.runtimes.containers import need_containers
 from tests.runtimes.fixtures import wait_until
 
@@ -112,6 +116,79 @@ def test_the_container_of_the_first_page_is_a_region_on_pulsars_ports(first_page
     assert (functions.returncode, functions.stderr) == (
         2,
         "geoemu: pulsar-admin functions: there are no functions and no connectors\n",
+    )
+
+
+SECURE = """
+bin/pulsar tokens create-secret-key --output /pulsar/secret.key &&
+export CLIENT_PREFIX_authParams=token:$(bin/pulsar tokens create --secret-key /pulsar/secret.key --subject test-user) &&
+bin/apply-config-from-env.py conf/standalone.conf &&
+bin/apply-config-from-env-with-prefix.py CLIENT_PREFIX_ conf/client.conf &&
+bin/pulsar standalone --no-functions-worker
+"""
+"""What the module for .NET runs with `WithTokenAuthentication()`."""
+
+
+@pytest.fixture
+def secured_container() -> Iterator[tuple[str, str]]:
+    """A container with tokens and TLS, and the URL of its published port."""
+    provider = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+    variables = {
+        "PULSAR_PREFIX_tokenSecretKey": "file:///pulsar/secret.key",
+        "superUserRoles": "test-user",
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authenticationProviders": provider,
+        "CLIENT_PREFIX_authPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "PULSAR_PREFIX_brokerServicePortTls": "6651",
+        "PULSAR_PREFIX_webServicePortTls": "8443",
+        **{
+            f"PULSAR_PREFIX_tls{name}FilePath": f"/certs/{file}"
+            for name, file in (("Certificate", "server.pem"), ("Key", "server.key"), ("TrustCerts", "ca.pem"))
+        },
+    }
+    name = f"geoemu-secured-{os.getpid()}"
+    image = os.environ.get("GEOEMU_REGION_IMAGE", "geoemu-region:local") + "-testcontainers"
+    options = [f"--env={key}={value}" for key, value in variables.items()]
+    create = ["docker", "create", "--name", name, "--publish", "127.0.0.1::6651", *options, image]
+    subprocess.run([*create, "/bin/bash", "-c", SECURE], check=True, capture_output=True)
+    for file in ("server.pem", "server.key", "ca.pem"):
+        _copy_readable(authority.folder() / file, f"{name}:/certs/{file}")
+    subprocess.run(["docker", "start", name], check=True, capture_output=True)
+    published = subprocess.run(["docker", "port", name, "6651"], check=True, capture_output=True, text=True)
+    yield name, f"pulsar+ssl://{published.stdout.strip()}"
+    subprocess.run(["docker", "rm", "--force", "--volumes", name], check=True, capture_output=True)
+
+
+def test_pulsars_settings_secure_a_container(secured_container: tuple[str, str]) -> None:
+    name, url = secured_container
+
+    def executed(*command: str) -> str:
+        done = subprocess.run(["docker", "exec", name, *command], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    ready = ("bin/pulsar-admin", "clusters", "list")
+    wait_until(lambda: executed(*ready) == "standalone", "pulsar-admin is accepted", seconds=READY_SECONDS)
+    issue = ("bin/pulsar", "tokens", "create", "--secret-key", "/pulsar/secret.key", "--subject")
+    trusted = str(authority.folder() / "ca.pem")
+    for role, accepted in (("test-user", True), ("other", False)):
+        credential = pulsar.AuthenticationToken(executed(*issue, role, "--expiry-time", "3600s"))
+        client = pulsar.Client(url, authentication=credential, tls_trust_certs_file_path=trusted)
+        with contextlib.nullcontext() if accepted else pytest.raises(pulsar.AuthorizationError):
+            client.create_producer("orders").send(b"paid")
+        client.close()
+
+
+def _copy_readable(source: Path, target: str) -> None:
+    """Copy a file into a container as Testcontainers does: readable for all."""
+    with io.BytesIO() as archive:
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            entry = tar.gettarinfo(str(source), target.partition(":")[2].lstrip("/"))
+            entry.mode = 0o644
+            tar.addfile(entry, io.BytesIO(source.read_bytes()))
+        content = archive.getvalue()
+    subprocess.run(
+        ["docker", "cp", "-", f"{target.partition(':')[0]}:/"], input=content, check=True, capture_output=True
     )
 
 

@@ -11,12 +11,14 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 from emulator.broker.standalone.admin_commands import COMMANDS, AdminCommand, AdminRequest
+from emulator.broker.standalone.admin_credentials import authorization
 from emulator.broker.standalone.config_file import read_config
 from emulator.broker.standalone.program import HOME, NO_FUNCTIONS
 from emulator.model.suggestions import nearest
@@ -26,6 +28,28 @@ from emulator.net.network import SocketNetwork
 FUNCTIONS: Final = ("functions", "functions-worker", "sources", "sinks", "source", "sink", "packages")
 RESPONSE_SECONDS: Final = 60.0
 """Time for one response; loading or deleting a topic with many partitions takes a while."""
+
+
+URL: Final = "url"
+GLOBAL_OPTIONS: Final = {
+    "--admin-url": URL,
+    "--server-url": URL,
+    "--auth-plugin": "authPlugin",
+    "--auth-params": "authParams",
+}
+RULES: Final = {
+    URL: "a URL such as http://localhost:8080 is missing",
+    "authPlugin": "the name of a class or token or basic is missing",
+    "authParams": "parameters such as token:… are missing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """An admin API, and the value of the header Authorization of requests to it."""
+
+    url: str
+    authorization: str
 
 
 class UsageError(Exception):
@@ -40,14 +64,15 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str]) -> int:
     """Run one command, and return its exit code."""
     try:
-        url, words = _split(arguments)
+        given, words = _split(arguments)
         name, command, options = parse_command(words)
-        response = asyncio.run(_send(url, command, options))
+        target = _target(given)
+        response = asyncio.run(_send(target, command, options))
     except (UsageError, ValueError) as problem:
         print(f"geoemu: {problem}", file=sys.stderr)
         return 2
     except NoHttpResponse as problem:
-        print(f"geoemu: no response of {url}: {problem}", file=sys.stderr)
+        print(f"geoemu: no response of {target.url}: {problem}", file=sys.stderr)
         return 1
     if response.status >= 300:
         print(f"geoemu: {name}: HTTP {response.status}: {_reason(response)}", file=sys.stderr)
@@ -78,32 +103,53 @@ def parse_command(words: Sequence[str]) -> tuple[str, AdminCommand, argparse.Nam
     return name, command, parser.parse_args(words[2:])
 
 
-def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the URL of the admin API, and the words after the global options."""
-    words = list(arguments)
-    if words[:1] in (["--admin-url"], ["--server-url"]):
-        if len(words) < 2 or not urlsplit(words[1]).hostname:
-            raise UsageError(f"pulsar-admin {words[0]}: a URL such as http://localhost:8080 is missing")
-        return words[1], words[2:]
+def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the values of the global options, by setting, and the words after them."""
+    words, given = list(arguments), {}
+    while words and (setting := GLOBAL_OPTIONS.get(words[0])):
+        if len(words) < 2:
+            raise UsageError(f"pulsar-admin {words[0]}: {RULES[setting]}")
+        given[setting] = words[1]
+        words = words[2:]
+    return given, words
+
+
+def _target(given: Mapping[str, str]) -> _Target:
+    """Return where requests go, and with which credentials: by global options, or else by the configuration files."""
     home = Path(os.environ.get("PULSAR_HOME") or HOME)
+    values = {**_settings(home / "conf" / "client.conf"), **given}
+    port = _settings(home / "conf" / "standalone.conf").get("webServicePort") or 8080
+    url = given.get(URL, f"http://127.0.0.1:{port}")
     try:
-        _, values = read_config(home / "conf" / "standalone.conf")
+        address = urlsplit(url)
+        complete = address.scheme == "http" and bool(address.hostname) and (address.port or 80) > 0
+    except ValueError:
+        complete = False
+    if not complete:
+        raise UsageError(f"pulsar-admin --admin-url {url}: {RULES[URL]}")
+    return _Target(url, authorization(values.get("authPlugin", ""), values.get("authParams", "")))
+
+
+def _settings(path: Path) -> dict[str, str]:
+    try:
+        return read_config(path)[1]
     except OSError:
-        values = {}
-    return f"http://127.0.0.1:{values.get('webServicePort') or 8080}", words
+        return {}
 
 
-async def _send(url: str, command: AdminCommand, options: argparse.Namespace) -> HttpResponse:
+async def _send(target: _Target, command: AdminCommand, options: argparse.Namespace) -> HttpResponse:
     request = command.request(options)
     if isinstance(request.body, dict) and request.body.get("allowedClusters", ()) is None:
         # As pulsar-admin does: a tenant may use all clusters unless some are named.
-        clusters = await _call(url, AdminRequest("GET", "/admin/v2/clusters"))
+        clusters = await _call(target, AdminRequest("GET", "/admin/v2/clusters"))
+        if clusters.status != 200:
+            return clusters
         request.body["allowedClusters"] = clusters.json()
-    return await _call(url, request)
+    return await _call(target, request)
 
 
-async def _call(url: str, request: AdminRequest) -> HttpResponse:
-    address = urlsplit(url)
+async def _call(target: _Target, request: AdminRequest) -> HttpResponse:
+    address = urlsplit(target.url)
     return await call(
         SocketNetwork(),
         address.hostname or "",
@@ -112,6 +158,7 @@ async def _call(url: str, request: AdminRequest) -> HttpResponse:
         request.target,
         request.body,
         seconds=RESPONSE_SECONDS,
+        authorization=target.authorization,
     )
 
 

@@ -3,7 +3,8 @@
     python -m emulator.broker.standalone.config_file conf/standalone.conf
 
 writes the variables `PULSAR_PREFIX_<name>` into the file, as `apply-config-from-env.py` of Pulsar's images does. A
-variable without the prefix counts if the file, or a region, has a setting of that name.
+variable without the prefix counts if the file, or a region, has a setting of that name. `main_with_prefix` does the
+same with another prefix, for `client.conf`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Final
 from emulator.broker.standalone.settings import KNOWN
 
 PREFIX: Final = "PULSAR_PREFIX_"
+CLIENT_SETTINGS: Final = frozenset({"authPlugin", "authParams"})
+"""Settings of `client.conf`, which `bin/pulsar-admin` reads."""
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -43,18 +46,20 @@ def read_config(path: Path) -> tuple[str, dict[str, str]]:
         raise ValueError(f"{path}: {problem}") from None
 
 
-def settings_in(environment: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+def settings_in(
+    environment: Mapping[str, str], names: Collection[str], prefix: str = PREFIX
+) -> dict[str, str]:
     """Return the settings in environment variables: those with the prefix, which outrank, and those in `names`. Raises
     ValueError for a value of several lines, which would become several settings."""
     plain = {name: value for name, value in environment.items() if name in names}
     prefixed = {
-        variable.removeprefix(PREFIX): value
+        variable.removeprefix(prefix): value
         for variable, value in environment.items()
-        if variable.startswith(PREFIX) and variable != PREFIX
+        if variable.startswith(prefix) and variable != prefix
     }
     for name, value in {**plain, **prefixed}.items():
         if len(f"{name}={value}".splitlines()) > 1 or "=" in name:
-            raise ValueError(f"{PREFIX}{name}: name and value must be one line, and the name without '='")
+            raise ValueError(f"{prefix}{name}: name and value must be one line, and the name without '='")
     return {**plain, **prefixed}
 
 
@@ -73,10 +78,23 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print("usage: apply-config-from-env.py FILE...", file=sys.stderr)
         return 2
+    return _apply(PREFIX, arguments)
+
+
+def main_with_prefix(arguments: list[str]) -> int:
+    """Write the settings of the environment with a prefix into configuration files; return the exit code."""
+    if len(arguments) < 2 or not arguments[0]:
+        print("usage: apply-config-from-env-with-prefix.py PREFIX FILE...", file=sys.stderr)
+        return 2
+    return _apply(arguments[0], arguments[1:])
+
+
+def _apply(prefix: str, paths: list[str]) -> int:
     try:
-        for path in map(Path, arguments):
+        for path in map(Path, paths):
             text, present = read_config(path)
-            found = settings_in(os.environ, {*present, *KNOWN})
+            known = CLIENT_SETTINGS if path.name == "client.conf" else KNOWN
+            found = settings_in(os.environ, {*present, *known}, prefix)
             path.write_bytes(with_settings(text, found).encode())
     except (OSError, ValueError) as problem:
         print(f"geoemu: {problem}", file=sys.stderr)

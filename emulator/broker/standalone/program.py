@@ -1,4 +1,5 @@
-"""`bin/pulsar standalone`: serve one region that is configured like Pulsar's standalone broker.
+"""`bin/pulsar standalone`: serve one region that is configured like Pulsar's standalone broker. `bin/pulsar tokens`:
+create keys and tokens.
 
 Exit codes are those of `broker.main`; wrong usage and settings that cannot be applied: 2, with one sentence on stderr.
 """
@@ -17,6 +18,7 @@ from emulator.broker.log_output import set_format
 from emulator.broker.main import serve
 from emulator.broker.standalone.config_file import read_config
 from emulator.broker.standalone.settings import NAMESPACE, ignored, standalone_config
+from emulator.broker.standalone.token_commands import add_token_commands, run_token_command
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +51,9 @@ def _parser(home: Path) -> argparse.ArgumentParser:
     parser = _Parser(
         "pulsar", allow_abbrev=False, description="One emulated region for programs made for Pulsar."
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="standalone|version")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="standalone|tokens|version")
     commands.add_parser("version", help="print the version of geoemu")
+    add_token_commands(commands)
     standalone = commands.add_parser("standalone", allow_abbrev=False, help="serve a standalone cluster")
     add = standalone.add_argument
     config = os.environ.get("PULSAR_STANDALONE_CONF") or str(home / "conf" / "standalone.conf")
@@ -101,6 +104,9 @@ def main(arguments: list[str]) -> int:
         print(f"geoemu {__version__}")
         return 0
     try:
+        if options.command == "tokens":
+            run_token_command(options)
+            return 0
         return _standalone(options, home)
     except (OSError, ValueError) as problem:
         print(f"geoemu: {problem}", file=sys.stderr)

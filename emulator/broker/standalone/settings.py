@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from emulator.broker.standalone.security_settings import SECURITY_DEFAULTS, security_config, tls_port
 from emulator.broker.standalone.setting_reader import NUMBER_MAX, SettingReader
 from emulator.config.region import (
     BrokerSettings,
@@ -51,6 +52,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "brokerDeleteInactiveTopicsMode": "delete_when_no_subscriptions",
     "brokerDeleteInactiveTopicsFrequencySeconds": "60",
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "",
+    **SECURITY_DEFAULTS,
 }
 """Settings that a region applies together, with their defaults: Pulsar's, except that nothing is ever deleted."""
 POLICIES: Final[Mapping[str, Policy[Any]]] = {
@@ -62,13 +64,14 @@ POLICIES: Final[Mapping[str, Policy[Any]]] = {
     "isAllowAutoUpdateSchemaEnabled": SCHEMA_UPDATES,
 }
 """Settings that are the default of one policy."""
-_NO_SECURITY: Final = "only `security` of a topology configures TLS, authentication and authorization"
 FIXED: Final[Mapping[str, tuple[str, str]]] = {
-    "authenticationEnabled": ("false", _NO_SECURITY),
-    "authorizationEnabled": ("false", _NO_SECURITY),
-    "brokerServicePortTls": ("", _NO_SECURITY),
-    "webServicePortTls": ("", _NO_SECURITY),
-    "tlsEnabled": ("false", _NO_SECURITY),
+    "authorizationProvider": (
+        "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider",
+        "a region has the rules of Pulsar's own provider",
+    ),
+    "tokenSettingPrefix": ("", "a region reads the settings of tokens without a prefix"),
+    "tokenAllowedClockSkewSeconds": ("0", "a region compares the times of a token with its clock"),
+    "tlsEnabledWithKeyStore": ("false", "a region reads certificates and keys from PEM files"),
     "functionsWorkerEnabled": ("false", "a region runs no functions and no connectors"),
     "webSocketServiceEnabled": ("false", "a region does not support WebSocket"),
     "enablePersistentTopics": ("true", "a region has persistent topics"),
@@ -94,7 +97,7 @@ def standalone_config(values: Mapping[str, str], data: Path) -> RegionConfig:
     given = {name: value for name, value in values.items() if value != ""}
     for name in sorted(given.keys() & FIXED.keys()):
         only, reason = FIXED[name]
-        if given[name].lower() != only:
+        if given[name].lower() != only.lower():
             raise ValueError(
                 f"{name}={given[name]}: {reason}; remove it" + (f" or set {only}" if only else "")
             )
@@ -107,6 +110,8 @@ def standalone_config(values: Mapping[str, str], data: Path) -> RegionConfig:
         advertised_host=read.parsed("advertisedAddress", _host),
         service_port=read.number("brokerServicePort", 1, 65_535),
         admin_port=read.number("webServicePort", 1, 65_535),
+        service_port_tls=tls_port(read, "brokerServicePortTls"),
+        admin_port_tls=tls_port(read, "webServicePortTls"),
         log=LogConfig("sqlite", path=str(data / "log.sqlite")),
         configuration=ConfigurationConfig(str(data / "configuration.sqlite")),
         settings=_settings(read),
@@ -116,6 +121,7 @@ def standalone_config(values: Mapping[str, str], data: Path) -> RegionConfig:
             for namespace in (NAMESPACE, "pulsar/system")
         ),
         broker_policies=_broker_policies(read, given),
+        security=security_config(read, data),
     )
 
 

@@ -114,6 +114,8 @@ def test_a_refusal_of_the_region_is_shown_with_its_reason(pulsar_admin: Callable
         ("topics stats orders --get-precise-backlog", "unrecognized arguments: --get-precise-backlog"),
         ("tenants create a/b", "'a/b' is no tenant"),
         ("--admin-url", "a URL such as http://localhost:8080 is missing"),
+        ("--auth-plugin", "the name of a class or token or basic is missing"),
+        ("--auth-plugin token --auth-params", "parameters such as token:… are missing"),
         ("--admin-url nonsense topics list a/b", "a URL such as"),
     ],
 )

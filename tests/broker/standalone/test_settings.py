@@ -93,12 +93,9 @@ def test_a_setting_is_the_default_of_a_policy(values: dict[str, str], policy: st
         ("brokerDeduplicationEnabled", "1", "neither true nor false"),
         ("allowAutoTopicCreationType", "many", "neither partitioned nor non-partitioned"),
         ("brokerDeleteInactiveTopicsMode", "sometimes", "sometimes"),
-        (
-            "authenticationEnabled",
-            "true",
-            "configures TLS, authentication and authorization; remove it or set false",
-        ),
-        ("brokerServicePortTls", "6651", "configures TLS, authentication and authorization; remove it$"),
+        ("tlsEnabledWithKeyStore", "true", "PEM files; remove it or set false"),
+        ("tokenSettingPrefix", "my", "without a prefix; remove it$"),
+        ("authorizationProvider", "my.Provider", "Pulsar's own provider; remove it or set org"),
         ("acknowledgmentAtBatchIndexLevelEnabled", "false", "remove it or set true"),
     ],
 )
@@ -109,7 +106,7 @@ def test_a_value_that_cannot_be_applied_is_an_error_with_the_rule(name: str, val
 
 
 def test_settings_of_parts_that_a_region_does_not_have_are_ignored_by_name() -> None:
-    values = {"managedLedgerX": "1", "bookkeeperY": "", "clusterName": "a", "authenticationEnabled": "false"}
+    values = {"managedLedgerX": "1", "bookkeeperY": "", "clusterName": "a", "functionsWorkerEnabled": "false"}
     assert ignored(values) == ["managedLedgerX"]
     standalone_config(values, DATA)
 
@@ -121,4 +118,6 @@ def test_the_page_names_every_setting() -> None:
         text.partition(f"{heading}\n")[2].partition("\n#")[0] for heading in ("### Applied", "### Fixed")
     )
     assert set(re.findall(r"`(\w+)`", applied)) == APPLIED
-    assert set(re.findall(r"`(\w+=\w*)`", fixed)) == {f"{name}={only}" for name, (only, _) in FIXED.items()}
+    assert set(re.findall(r"`(\w+=[\w.]*)`", fixed)) == {
+        f"{name}={only}" for name, (only, _) in FIXED.items()
+    }
