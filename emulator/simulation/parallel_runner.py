@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,13 +57,21 @@ def run_seeds(
 
 def _on_processes(run: Callable[[int], R], seeds: Iterator[int], jobs: int) -> Generator[R, None, None]:
     """Yield results like `map`, but run at most 4 seeds per job ahead of the caller: the seeds may be infinite."""
+    # Not `fork`: a thread of this process may hold a lock (of SQLite, DuckDB, Arrow), and the copy would wait for ever.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([_module_of(run)])
     with _blocked(_END_SIGNALS):
-        pool = multiprocessing.get_context("fork").Pool(jobs, _ignore_interrupts)
+        pool = server.Pool(jobs, _ignore_interrupts)
     with pool:
         running = deque(pool.apply_async(run, (seed,)) for seed in islice(seeds, 4 * jobs))
         while running:
             yield running.popleft().get()
             running.extend(pool.apply_async(run, (seed,)) for seed in islice(seeds, 1))
+
+
+def _module_of(run: Callable[[int], R]) -> str:
+    """Return the module that each process has to import."""
+    return (run.func if isinstance(run, partial) else run).__module__
 
 
 def _ignore_interrupts() -> None:
