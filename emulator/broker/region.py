@@ -114,7 +114,12 @@ class Region:
         security = self.config.security
         if security.authentication is None:
             return None
-        return ClientGate(security, self.environment.wall_clock_ms, self.resources.refused_authentications)
+        return ClientGate(
+            security,
+            self.environment.wall_clock_ms,
+            self.resources.refused_authentications,
+            self.config.settings.failed_authentications_per_host_max,
+        )
 
     # Starting and stopping.
 

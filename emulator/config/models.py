@@ -36,6 +36,7 @@ SETTINGS_THAT_MAY_BE_ZERO = (
     "connections_per_host_max",
     "consumers_per_connection_max",
     "exclusive_patience_ms",
+    "failed_authentications_per_host_max",
     "failover_delay_ms",
     "metadata_sync_clock_ahead_ms_max",
     "namespaces_per_tenant_max",

@@ -250,6 +250,9 @@ class BrokerSettings:
     """Maximum of clients' connections; other regions do not count. 0: unlimited."""
     connections_per_host_max: int = 0
     """Maximum of clients' connections from one address. 0: unlimited."""
+    failed_authentications_per_host_max: int = 100
+    """Maximum of wrong credentials from one address per minute. Above it, the region refuses further credentials of the
+    address without reading them. 0: unlimited."""
     producers_per_connection_max: int = 100_000
     """Maximum of producers of one connection, waiting ones included. 0: unlimited."""
     consumers_per_connection_max: int = 100_000

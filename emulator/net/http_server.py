@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import h11
 
-from emulator.net.network import own_address
+from emulator.net.network import own_address, peer_host
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ class RequestHead:
     """Names of headers that occur more than once."""
     local_address: str = ""
     """The address of the region that the client connected to."""
+    client_host: str = ""
+    """The address of the client, without its port."""
     certificate: Any = None
     """The client's verified certificate, as `ssl.SSLSocket.getpeercert` describes it; None or empty: it has none."""
 
@@ -111,6 +113,7 @@ class HttpConnection(asyncio.Protocol):
         self._http = h11.Connection(h11.SERVER)
         self._transport: asyncio.Transport | None = None
         self._local_address = ""
+        self._client_host = ""
         self._certificate: Any = None
         self._method = ""
         self._call: PreparedCall | None = None
@@ -129,6 +132,7 @@ class HttpConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._local_address = own_address(transport)
+        self._client_host = peer_host(transport)
         self._certificate = transport.get_extra_info("peercert")
         self._await_request()
 
@@ -203,7 +207,7 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, request: h11.Request) -> None:
         self._body.clear()
         self._method = request.method.decode("ascii")
-        head = _head_of(request, self._local_address, self._certificate)
+        head = _head_of(request, self._local_address, self._client_host, self._certificate)
         try:
             self._call = self._prepare(head)
         except HttpError as problem:
@@ -313,7 +317,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(data)
 
 
-def _head_of(request: h11.Request, local_address: str, certificate: Any) -> RequestHead:
+def _head_of(request: h11.Request, local_address: str, client_host: str, certificate: Any) -> RequestHead:
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     for raw_name, value in request.headers:
@@ -322,7 +326,7 @@ def _head_of(request: h11.Request, local_address: str, certificate: Any) -> Requ
             repeated.add(name)
         headers.setdefault(name, value.decode("latin-1"))
     method, target = request.method.decode("ascii"), request.target.decode("ascii", "replace")
-    return RequestHead(method, target, headers, frozenset(repeated), local_address, certificate)
+    return RequestHead(method, target, headers, frozenset(repeated), local_address, client_host, certificate)
 
 
 def _body_too_large() -> HttpError:

@@ -46,6 +46,12 @@ def own_address(transport: asyncio.BaseTransport) -> str:
     return str(own[0]) if isinstance(own, tuple) else ""
 
 
+def peer_host(transport: asyncio.BaseTransport) -> str:
+    """Return the address of the other side of a connection, without its port; empty: it has none."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
+
+
 def abort_with_reset(transport: asyncio.Transport) -> None:
     """End a connection at once by a TCP reset, with which the other side loses it, too."""
     own = transport.get_extra_info("socket")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final, Protocol
 
 ROLE_CHARACTERS_MAX: Final = 1_000
@@ -15,6 +16,17 @@ class Refused(Exception):
         """`reason`: a label of `geoemu_refused_authentications_total`."""
         self.reason = reason
         super().__init__(sentence)
+
+
+class TooManyFailures(Refused):
+    """Credentials that are not read, because too many of their host were wrong."""
+
+    def __init__(self, host: str, wait_seconds: float) -> None:
+        self.retry_seconds = max(1, ceil(wait_seconds))
+        super().__init__(
+            "too-many",
+            f"too many failed authentications from {host or 'this host'}; retry in {self.retry_seconds} s",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,26 @@ Code behind the gate uses the `Principal` of the connection only. `refresh` asks
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from emulator.broker.authentication.credentials import Credential, Provider, Refused
-from emulator.broker.authentication.providers import TOKEN, providers_of
+from emulator.broker.authentication.credentials import Credential, Provider, Refused, TooManyFailures
+from emulator.broker.authentication.providers import BASIC, TOKEN, providers_of
 from emulator.broker.authentication.refusals import REGION, RefusedAuthentications
 from emulator.config.security import SecurityConfig
+from emulator.core.flow.failed_attempts import FailedAttempts, source_of
 from emulator.model.principals import Principal
 from emulator.wire.commands import Connect
 
+logger = logging.getLogger(__name__)
+
+GUESSABLE: Final = (TOKEN, BASIC)
+"""Methods whose credentials a client could guess."""
+GUESSES: Final = ("malformed", "signature", "credentials")
+"""Reasons of wrong credentials. The others are those of genuine ones, such as an expired token."""
 NO_METHODS: Final = ("", "none")
 """Names of the method of clients without credentials."""
 
@@ -57,24 +66,27 @@ class ClientGate:
         security: SecurityConfig,
         wall_clock_ms: Callable[[], int],
         refusals: RefusedAuthentications,
+        failures_per_host_max: int = 0,
     ) -> None:
-        """Read keys and users. Raises OSError or ValueError if that is impossible."""
+        """Read keys and users. Raises OSError or ValueError if that is impossible. `failures_per_host_max`: of wrong
+        credentials per minute; 0: unlimited."""
         assert security.authentication is not None
         self.providers: Mapping[str, Provider] = providers_of(security.authentication)
         self.refresh_seconds: float = security.authentication.refresh_seconds
         self.wall_clock_ms = wall_clock_ms
         self.refusals = refusals
+        self._failures = FailedAttempts(failures_per_host_max)
         self.anonymous_role = security.authentication.anonymous_role
         authorization = security.authorization
         self._proxy_roles = frozenset(() if authorization is None else authorization.proxy_roles)
         self._superusers = None if authorization is None else frozenset(authorization.superusers)
         self._regions_have_tokens = bool(security.authentication.region_token)
 
-    def admit(self, greeting: Connect, certificate: Any) -> Session:
-        """Return the session of a client. ProtocolError, which ends the connection, for any other."""
+    def admit(self, greeting: Connect, certificate: Any, host: str) -> Session:
+        """Return the session of a client at an address. ProtocolError, which ends the connection, for any other."""
         method = greeting.auth_method_name
         try:
-            credential = self.verify(method, greeting.auth_data, certificate)
+            credential = self.verify_from(host, method, greeting.auth_data, certificate)
             original = self._original(credential.role, greeting)
         except Refused as refused:
             raise self.refusals.error(self.label(method), refused) from None
@@ -97,18 +109,35 @@ class ClientGate:
         self.refusals.region_admitted(name)
         return Session(TOKEN, credential, label=REGION, region=name)
 
-    def renew(self, session: Session, method: str, data: bytes, certificate: Any) -> Session:
+    def renew(self, session: Session, method: str, data: bytes, certificate: Any, host: str) -> Session:
         """Return the session with the credential of an AUTH_RESPONSE. ProtocolError, which ends the connection, for
         another method or role, or a credential that is refused."""
         try:
             if method != session.method:
                 raise Refused("changed-method", "a connection cannot change its authentication method")
-            credential = self.verify(method, data, certificate)
+            credential = self.verify_from(host, method, data, certificate)
             if credential.role != session.credential.role:
                 raise Refused("changed-role", "a connection cannot change its role")
         except Refused as refused:
             raise self.refusals.error(session.label, refused) from None
         return replace(session, credential=credential)
+
+    def verify_from(self, host: str, method: str, data: bytes, certificate: Any) -> Credential:
+        """Return the role that a client at an address proves. Refused for anything else, and while too many credentials
+        of that address were wrong."""
+        if method not in GUESSABLE or method not in self.providers:
+            return self.verify(method, data, certificate)
+        source, now = source_of(host), asyncio.get_running_loop().time()
+        if wait_seconds := self._failures.wait_seconds(source, now):
+            raise TooManyFailures(host, wait_seconds)
+        try:
+            return self.verify(method, data, certificate)
+        except Refused as refused:
+            if refused.reason in GUESSES:
+                self._failures.note(source, now)
+                if wait_seconds := self._failures.wait_seconds(source, now):
+                    logger.warning("too many wrong credentials of %s: refused for %.1f s", host, wait_seconds)
+            raise
 
     def verify(self, method: str, data: bytes, certificate: Any) -> Credential:
         """Return the proved role. Refused for anything else, also if a provider fails."""

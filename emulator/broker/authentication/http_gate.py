@@ -16,7 +16,7 @@ import hmac
 import logging
 from typing import Final, NoReturn
 
-from emulator.broker.authentication.credentials import Refused
+from emulator.broker.authentication.credentials import Refused, TooManyFailures
 from emulator.broker.authentication.gate import ClientGate
 from emulator.broker.authentication.providers import BASIC, TLS, TOKEN
 from emulator.broker.authentication.sender import ANY_CLIENT, Sender
@@ -43,7 +43,7 @@ class HttpGate:
 
     def authenticate(self, head: RequestHead) -> Sender:
         """Return the sender of a request. HttpError 401 for missing or wrong credentials, 403 for a role that may not
-        act for another one."""
+        act for another one, 429 while too many credentials of its host were wrong."""
         if head.method in ("GET", "HEAD") and head.target.partition("?")[0] in PUBLIC_PATHS:
             return ANY_CLIENT
         scheme, _, value = head.headers.get("authorization", "").partition(" ")
@@ -53,7 +53,8 @@ class HttpGate:
             scheme.lower(), "other"
         )
         try:
-            credential = self._gate.verify(method, _data(method, value.strip()), head.certificate)
+            data = _data(method, value.strip())
+            credential = self._gate.verify_from(head.client_host, method, data, head.certificate)
             original = self._gate.check_original(credential.role, head.headers.get(ORIGINAL_PRINCIPAL, ""))
         except Refused as refused:
             self._refuse(head, self._gate.label(method), refused)
@@ -67,7 +68,10 @@ class HttpGate:
     def _refuse(self, head: RequestHead, label: str, refused: Refused) -> NoReturn:
         self._gate.refusals.note(label, refused.reason)
         path = head.target.partition("?")[0]
-        logger.warning("refused: %s %r, method %s: %s", head.method, path[:200], label, refused)
+        level = logging.DEBUG if isinstance(refused, TooManyFailures) else logging.WARNING
+        logger.log(level, "refused: %s %r, method %s: %s", head.method, path[:200], label, refused)
+        if isinstance(refused, TooManyFailures):
+            raise HttpError(429, str(refused), (("retry-after", str(refused.retry_seconds)),))
         if refused.reason == "proxy":
             raise HttpError(403, str(refused))
         challenges = tuple(

@@ -24,6 +24,9 @@ class RefreshedConnection(Protocol):
     @property
     def certificate(self) -> Any: ...
 
+    @property
+    def host(self) -> str: ...
+
     def answer(self, data: bytes) -> None: ...
 
     def close_with_error(self, problem: ProtocolError) -> None: ...
@@ -48,7 +51,8 @@ class CredentialRefresh:
         """Accept a new credential. ProtocolError, which ends the connection, if none was requested or it is refused."""
         if not self._is_challenged:
             raise unsolicited()
-        self.session = self._gate.renew(self.session, method, data, self._connection.certificate)
+        connection = self._connection
+        self.session = self._gate.renew(self.session, method, data, connection.certificate, connection.host)
         self._is_challenged = False
 
     def _schedule(self) -> None:

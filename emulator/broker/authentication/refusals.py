@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from emulator.broker.authentication.credentials import Refused
+from emulator.broker.authentication.credentials import Refused, TooManyFailures
 from emulator.errors import ProtocolError, ServerError
 from emulator.net.tls import TlsRefusal
 
 logger = logging.getLogger(__name__)
 
+ERROR_OF_REASON: Final = {
+    "proxy": ServerError.AuthorizationError,
+    "too-many": ServerError.TooManyRequests,  # clients retry, as they do not after AuthenticationError
+}
 REGION: Final = "region"
 """The method of other regions: the secret of the run, and their token."""
 TLS_HANDSHAKE: Final = "tls_handshake"
@@ -59,7 +63,6 @@ class RefusedAuthentications:
     def error(self, method: str, refused: Refused, *, is_repeated: bool = False) -> ProtocolError:
         """Count a refusal of the binary port. Return the error that ends the connection, which writes the line."""
         self.note(method, refused.reason)
-        code = (
-            ServerError.AuthorizationError if refused.reason == "proxy" else ServerError.AuthenticationError
-        )
+        code = ERROR_OF_REASON.get(refused.reason, ServerError.AuthenticationError)
+        is_repeated |= isinstance(refused, TooManyFailures)
         return ProtocolError(code, str(refused), closes_connection=True, is_repeated=is_repeated)

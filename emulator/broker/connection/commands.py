@@ -139,7 +139,11 @@ def _connect(connection: ClientConnection, command: wire.Connect) -> None:
         connection.region.gate,
         peer_auth.declared_peer(config.pulsar_peers, method, command.auth_data),
     )
-    session = None if gate is None or peer is not None else gate.admit(command, connection.certificate)
+    session = (
+        None
+        if gate is None or peer is not None
+        else gate.admit(command, connection.certificate, connection.host)
+    )
     _complete_handshake(connection, command, peer, session)
 
 

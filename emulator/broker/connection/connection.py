@@ -198,6 +198,11 @@ class ClientConnection(asyncio.Protocol):
             self.flow_control.unread(self._transport.get_write_buffer_size())
 
     @property
+    def host(self) -> str:
+        """The address of the client, without its port."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def unread_bytes(self) -> int:
         """Number of written bytes in the transport's buffer, because the client does not read them."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

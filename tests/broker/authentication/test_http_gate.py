@@ -145,7 +145,7 @@ def test_everything_else_needs_authentication(us: Served, target: str) -> None:
     assert ask(us, target=target).status == 401
 
 
-def test_a_certificate_is_used_without_a_header(us: Served) -> None:
+async def test_a_certificate_is_used_without_a_header(us: Served) -> None:
     gate = us.region.gate
     assert gate is not None
     door = HttpGate(gate, "")

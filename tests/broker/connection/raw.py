@@ -28,8 +28,10 @@ class RawClient:
         """Number of received PINGs; the client answers none of them."""
 
     @classmethod
-    async def connect(cls, world: Regions, *, handshake: bool = True) -> RawClient:
-        client = cls(*await asyncio.open_connection("127.0.0.1", world.ports["us"]))
+    async def connect(cls, world: Regions, *, handshake: bool = True, host: str = "127.0.0.1") -> RawClient:
+        """`host`: the client's own address."""
+        streams = await asyncio.open_connection("127.0.0.1", world.ports["us"], local_addr=(host, 0))
+        client = cls(*streams)
         if handshake:
             client.greet()
             connected = await client.next()
@@ -108,8 +110,10 @@ class RawClient:
 
 
 @contextlib.asynccontextmanager
-async def raw_client(world: Regions, *, handshake: bool = True) -> AsyncIterator[RawClient]:
-    client = await RawClient.connect(world, handshake=handshake)
+async def raw_client(
+    world: Regions, *, handshake: bool = True, host: str = "127.0.0.1"
+) -> AsyncIterator[RawClient]:
+    client = await RawClient.connect(world, handshake=handshake, host=host)
     try:
         yield client
     finally:
