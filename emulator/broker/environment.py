@@ -21,7 +21,8 @@ from emulator.broker.subscription.blocked_snapshots import BlockedSnapshots
 from emulator.broker.topic.entry_cache import EntryCachePool
 from emulator.broker.topic.metrics import AccessFigures
 from emulator.broker.topic.pending_publish import IssuedAppends
-from emulator.config.region import LinkShape, RegionConfig
+from emulator.config.region import BrokerSettings, LinkShape, RegionConfig
+from emulator.net.http_connections import HttpConnections
 from emulator.net.network import Network
 from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
@@ -94,12 +95,14 @@ class Environment:
 class RegionResources:
     """The memory budgets, caches and counters that all topics and clients of a region share."""
 
-    def __init__(self, region: str, cache_bytes_max: int) -> None:
+    def __init__(self, region: str, settings: BrokerSettings) -> None:
         self.memory = MemoryBudget("region")
         """Memory of the region; all other budgets are below it."""
         self.clients = MemoryBudget("clients", self.memory)
         """Memory of connections; 0 bytes once all clients are disconnected (FC1)."""
-        self.entry_caches = EntryCachePool(MemoryBudget("newest entries", self.memory, cache_bytes_max))
+        self.entry_caches = EntryCachePool(
+            MemoryBudget("newest entries", self.memory, settings.region_tail_bytes)
+        )
         """Memory for the newest entries of all topics."""
         self.forms = ReplicatedEntryCache(region, MemoryBudget("replicated forms", self.memory))
         """The newest entries that were sent to other regions, in their replicated form."""
@@ -109,6 +112,9 @@ class RegionResources:
         """Counters of protocol events, for requests that wait for a count."""
         self.blocked_snapshots = BlockedSnapshots()
         self.refused_authentications = RefusedAuthentications()
+        self.http_connections = HttpConnections(
+            settings.http_connections_max, settings.http_connections_per_host_max
+        )
         self.appends = IssuedAppends()
         """What replicators with a backlog let pass."""
 

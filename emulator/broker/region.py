@@ -67,7 +67,7 @@ class Region:
         self.store: Store = environment.store
         self.end = RegionEnd()
         self._tasks = TaskGroup()
-        self.resources = RegionResources(config.region, settings.region_tail_bytes)
+        self.resources = RegionResources(config.region, settings)
         self.incarnation = Incarnation(config.region, self.store)
         self.metadata = components.metadata.metadata(environment.configuration, self.spawn)
         self.policies = Policies(self.metadata, config.region, config.broker_policies)

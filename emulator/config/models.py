@@ -38,6 +38,8 @@ SETTINGS_THAT_MAY_BE_ZERO = (
     "exclusive_patience_ms",
     "failed_authentications_per_host_max",
     "failover_delay_ms",
+    "http_connections_max",
+    "http_connections_per_host_max",
     "metadata_sync_clock_ahead_ms_max",
     "namespaces_per_tenant_max",
     "peer_reconnect_backoff_ms",

@@ -250,6 +250,11 @@ class BrokerSettings:
     """Maximum of clients' connections; other regions do not count. 0: unlimited."""
     connections_per_host_max: int = 0
     """Maximum of clients' connections from one address. 0: unlimited."""
+    http_connections_max: int = 2_048
+    """Maximum of connections to the HTTP ports. Above it, the one that has waited longest for a request is closed.
+    0: unlimited."""
+    http_connections_per_host_max: int = 1_024
+    """The same for the connections from one address. 0: unlimited."""
     failed_authentications_per_host_max: int = 100
     """Maximum of wrong credentials from one address per minute. Above it, the region refuses further credentials of the
     address without reading them. 0: unlimited."""

@@ -4,7 +4,7 @@ It runs on any Network, so that the simulation can run it, too.
 
 The application is called twice: with the head of a request, which it may reject before the body is read, and with the
 body. A connection holds up to BODY_BYTES_MAX of a request and one response. It is closed after IDLE_SECONDS without a
-complete request.
+complete request, also if its client does not read the response.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import h11
 
+from emulator.net.http_connections import HttpConnections
 from emulator.net.network import own_address, peer_host
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,14 @@ class Application(Protocol):
 class HttpConnection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, application: Application, spawn: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        application: Application,
+        spawn: Callable[[Any], None],
+        connections: HttpConnections | None = None,
+    ) -> None:
+        """`connections`: those of the server, with their limits; None: without limits."""
+        self._connections = HttpConnections() if connections is None else connections
         self._application = application
         self._spawn = spawn
         self._http = h11.Connection(h11.SERVER)
@@ -134,9 +142,14 @@ class HttpConnection(asyncio.Protocol):
         self._local_address = own_address(transport)
         self._client_host = peer_host(transport)
         self._certificate = transport.get_extra_info("peercert")
-        self._await_request()
+        if self._connections.admit(self, self._client_host):
+            self._start_deadline()
+        else:
+            self._reject(HttpError(503, "too many connections execute requests", (("retry-after", "1"),)))
+            self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.release(self)
         self._transport = None
         self._cancel_deadline()
 
@@ -159,22 +172,26 @@ class HttpConnection(asyncio.Protocol):
         secured = self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
         return self._is_executing and not secured
 
-    def _await_request(self) -> None:
+    def _start_deadline(self) -> None:
         self._cancel_deadline()
-        self._deadline = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._abort_idle)
+        self._deadline = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.abort)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _abort_idle(self) -> None:
+    def abort(self) -> None:
+        """End the connection at once, without the rest of a response."""
         if self._transport is not None:
             self._transport.abort()
 
     def _close(self) -> None:
+        """Close the connection when its client has received the response, for which it has IDLE_SECONDS."""
         if self._transport is not None:
             self._transport.close()
+            if self._deadline is None and self._transport.get_write_buffer_size():
+                self._start_deadline()
 
     @property
     def _is_open(self) -> bool:
@@ -250,6 +267,7 @@ class HttpConnection(asyncio.Protocol):
             self._close()
             return
         self._is_executing = True
+        self._connections.executes(self)
         self._cancel_deadline()
         if self._transport is not None:
             self._transport.pause_reading()
@@ -275,11 +293,12 @@ class HttpConnection(asyncio.Protocol):
     def _finish_request(self) -> None:
         """Prepare for the next request on this connection, or close it."""
         self._is_executing = False
+        self._connections.waits(self)
         if self._transport is None:
             return
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
-            self._await_request()
+            self._start_deadline()
             self._transport.resume_reading()
             self._advance()
         else:

@@ -21,6 +21,7 @@ from emulator.broker.region import Region
 from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.model.transaction_names import full_text
 from emulator.model.values import TopicName
+from emulator.net.http_connections import HttpConnections
 
 TOPICS_MAX: Final = 1_000
 """Maximum number of topics, and of namespaces, with series of their own."""
@@ -99,6 +100,7 @@ def _add_region(metrics: Metrics, region: Region) -> None:
             method=method,
             reason=reason,
         )
+    _add_http(metrics, region.resources.http_connections)
     if region.authorizer is not None:
         for permission, count in region.authorizer.refusals.items():
             metrics.add(
@@ -114,6 +116,13 @@ def _add_region(metrics: Metrics, region: Region) -> None:
         "Bytes that the region's memory budgets count.",
         region.resources.memory.held_bytes,
     )
+
+
+def _add_http(metrics: Metrics, connections: HttpConnections) -> None:
+    metrics.add("geoemu_http_connections", "Connections to the HTTP ports.", len(connections))
+    help_ = "HTTP connections at a limit: without a request and closed to make room (displaced), or refused."
+    for outcome, count in (("displaced", connections.displaced), ("refused", connections.refused)):
+        metrics.add("geoemu_http_connections_ended_total", help_, count, outcome=outcome)
 
 
 # Transactions and transaction keys, with the names of Pulsar and of the proposal.

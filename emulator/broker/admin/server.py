@@ -88,7 +88,9 @@ class Admin:
     async def _listen_on(self, network: Network, port: int) -> int:
         region = self._context.region
         listener = await network.listen(
-            lambda: HttpConnection(self, region.spawn), region.config.bind_host, port
+            lambda: HttpConnection(self, region.spawn, region.resources.http_connections),
+            region.config.bind_host,
+            port,
         )
         self._listeners.append(listener)
         return listener.port

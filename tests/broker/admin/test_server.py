@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from emulator.broker.admin.resource import RouteMatch, RouteTable, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
 from emulator.broker.authentication.sender import Sender
 from emulator.broker.authorizer import Requirement
+from emulator.config.region import BrokerSettings
 from emulator.errors import ProtocolError, ServerError
 from emulator.net.http_server import BODY_BYTES_MAX
 from tests.broker.admin.served import DEADLINE_SECONDS, Served, reply_in, served
@@ -160,6 +162,22 @@ class TestConnections:
 
     def test_a_head_without_an_end_is_refused(self, us: Served) -> None:
         assert reply_in(us.raw(b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000)).status in (400, 431)
+
+    def test_connections_without_requests_do_not_keep_requests_out(self) -> None:
+        with (
+            served(settings=BrokerSettings(http_connections_max=5)) as us,
+            contextlib.ExitStack() as opened,
+        ):
+            address = ("127.0.0.1", us.admin_port)
+            idle = [
+                opened.enter_context(socket.create_connection(address, DEADLINE_SECONDS)) for _ in range(30)
+            ]
+            idle[-1].sendall(b"GET /metrics HTTP/1.1\r\n")
+            metrics = us.ask("GET", "/metrics").body.decode()
+            assert "geoemu_http_connections 5" in metrics
+            assert 'geoemu_http_connections_ended_total{outcome="displaced"} 26' in metrics
+            assert 'geoemu_http_connections_ended_total{outcome="refused"} 0' in metrics
+            assert idle[0].recv(1) == b""
 
 
 def test_every_row_is_authorized() -> None:

@@ -31,6 +31,7 @@ SETTINGS: Final = {
     "activeConsumerFailoverDelayTimeMillis": "failover_delay_ms",
     "brokerMaxConnections": "connections_max",
     "brokerMaxConnectionsPerIp": "connections_per_host_max",
+    "maxHttpServerConnections": "http_connections_max",
     "maxTenants": "tenants_max",
     "maxNamespacesPerTenant": "namespaces_per_tenant_max",
 }
