@@ -174,16 +174,11 @@ class Resource:
         used."""
         return tuple(not one.startswith("{") for one in self.segments)
 
-    def overlaps(self, other: Resource) -> bool:
-        """Whether a request could match both rows, with neither of them preferred."""
-        return (
-            self.literals == other.literals
-            and not self.operations.keys().isdisjoint(other.operations)
-            and all(
-                one == two or one.startswith("{") or two.startswith("{")
-                for one, two in zip(self.segments, other.segments, strict=True)
-            )
-        )
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """The path without the names of its segments. Two rows with equal shapes match the same requests, and none of
+        them is preferred; of two other rows that match a request, one has the earlier literal word."""
+        return tuple("{}" if one.startswith("{") else one for one in self.segments)
 
 
 def stored_only(reason: str, *rows: Resource) -> tuple[Resource, ...]:
@@ -216,12 +211,14 @@ class RouteTable:
         self.resources: tuple[Resource, ...] = tuple(resources)
         self._absent = {split_path(path): response for path, response in (absent or {}).items()}
         self._by_length: dict[int, list[Resource]] = {}
+        known: dict[tuple[str, tuple[str, ...]], Resource] = {}
         for resource in self.resources:
-            same_length = self._by_length.setdefault(len(resource.segments), [])
-            for other in same_length:
-                if resource.overlaps(other):
+            self._by_length.setdefault(len(resource.segments), []).append(resource)
+            shape = resource.shape
+            for method in resource.operations:
+                other = known.setdefault((method, shape), resource)
+                if other is not resource:
                     raise ValueError(f"{resource.path} and {other.path} match the same request")
-            same_length.append(resource)
 
     def find(self, head: RequestHead) -> RouteMatch:
         """Return the row of a request. HttpError 405 if no row with this path has the method, 404 or the status of an
