@@ -96,7 +96,7 @@ def geoemu(
         )
         path = Path(folder, "region.json")
         path.write_text(config.to_json())
-        command = [sys.executable, "-m", "emulator.broker.main", str(path)]
+        command = [sys.executable, "-m", "emulator.broker", str(path)]
         with _process("geoemu", command, port, folder) as broker:
             yield broker
 

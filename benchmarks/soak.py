@@ -103,7 +103,7 @@ class KillableRegion:
 
     async def start(self) -> None:
         with (self.folder / "region.out").open("ab") as output:
-            command = [sys.executable, "-m", "emulator.broker.main", str(self.folder / "region.json")]
+            command = [sys.executable, "-m", "emulator.broker", str(self.folder / "region.json")]
             self._process = subprocess.Popen(command, stdout=output, stderr=output)
         async with asyncio.timeout(READY_SECONDS_MAX):
             while not await self._answers():

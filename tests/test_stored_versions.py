@@ -32,7 +32,7 @@ def test_an_older_region_config_ends_the_region_with_one_sentence(tmp_path: Path
     path = tmp_path / "region.json"
     path.write_text(older(RegionConfig("us", "test").to_json()))
     done = subprocess.run(
-        [sys.executable, "-m", "emulator.broker.main", path],
+        [sys.executable, "-m", "emulator.broker", path],
         capture_output=True,
         text=True,
         cwd=ROOT,

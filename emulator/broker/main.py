@@ -1,4 +1,4 @@
-"""The program of one region: `python -m emulator.broker.main region.json`.
+"""The program of one region: `python -m emulator.broker region.json`.
 
 The only module that combines a broker with a real network, a real clock and a concrete store.
 
@@ -135,9 +135,10 @@ async def run(config: RegionConfig, ready: Callable[[], None]) -> int:
     if tls_network is not None:
         served |= {"service_port_tls": ports.service_port_tls, "admin_port_tls": admin.port_tls}
     _write_ready_file(config, served)
-    # Most objects allocated until now live until the end: exclude them from garbage collection.
-    gc.collect()
+    # Most objects allocated until now live until the end: exclude them from garbage collection. Collecting before would
+    # take a tenth of the time since the start, to free a hundredth of the objects.
     gc.freeze()
+    gc.enable()
     ready()
     exit_code = await _wait_for_stop(config, region)
     admin.close()
@@ -214,7 +215,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "--log-format":
         log_format, arguments = arguments[1], arguments[2:]
     if len(arguments) != 1 or log_format not in ("", *FORMATS):
-        print("usage: python -m emulator.broker.main [--log-format text|json] REGION_JSON", file=sys.stderr)
+        print("usage: python -m emulator.broker [--log-format text|json] REGION_JSON", file=sys.stderr)
         return 2
     try:
         return serve(RegionConfig.load(Path(arguments[0])), log_format)

@@ -26,7 +26,7 @@ from emulator.run.processes import ProcessIdentity, ProcessState, identify, send
 from emulator.runtimes.regions import forced_kill_failure
 from emulator.runtimes.run_secrets import without_secrets
 
-BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
+BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker")
 """The program of a region; its argument is the path of its region.json."""
 LAST_LINES = 10
 """Number of the last lines of an ended region's output in an error message."""

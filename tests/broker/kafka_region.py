@@ -33,7 +33,7 @@ class RegionProcess:
             ready_file=str(ready),
         )
         (folder / "region.json").write_text(config.to_json())
-        command = [sys.executable, "-m", "emulator.broker.main", str(folder / "region.json")]
+        command = [sys.executable, "-m", "emulator.broker", str(folder / "region.json")]
         self.process = subprocess.Popen(command)
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not ready.exists():

@@ -46,7 +46,7 @@ def test_regions_in_containers_get_the_log_format(tmp_path: Path) -> None:
 def test_a_region_refuses_an_unknown_log_format(tmp_path: Path) -> None:
     path = tmp_path / "region.json"
     path.write_text(RegionConfig("us", "americas", log_format="xml").to_json())
-    program = [sys.executable, "-m", "emulator.broker.main", str(path)]
+    program = [sys.executable, "-m", "emulator.broker", str(path)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "geoemu: 'xml' is none of text, json\n")
 

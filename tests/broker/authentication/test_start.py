@@ -51,7 +51,7 @@ def test_a_region_without_its_key_does_not_start(tmp_path: Path, content: str | 
     )
     (tmp_path / "region.json").write_text(config.to_json())
     done = subprocess.run(
-        [sys.executable, "-m", "emulator.broker.main", str(tmp_path / "region.json")],
+        [sys.executable, "-m", "emulator.broker", str(tmp_path / "region.json")],
         capture_output=True,
         text=True,
         timeout=120,

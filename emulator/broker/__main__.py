@@ -1,0 +1,23 @@
+"""Start the program of one region: `python -m emulator.broker region.json`, with the arguments of `emulator.broker.main`.
+
+Disables garbage collection before the modules of the broker are imported; the program enables it once it is ready. The
+objects that an import creates live until the end, and Python's default thresholds traverse them more than a hundred
+times: a tenth of the time in which a region starts.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+
+def start(arguments: list[str]) -> int:
+    """Import and run the program; return its exit code."""
+    gc.disable()
+    from emulator.broker.main import main
+
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(start(sys.argv[1:]))
