@@ -1,4 +1,4 @@
-"""Start the program of one region: `python -m emulator.broker region.json`, with the arguments of `emulator.broker.main`.
+"""Start the program of one region, `emulator.broker.main`: `python -m emulator.broker region.json`.
 
 Disables garbage collection before the modules of the broker are imported; the program enables it once it is ready. The
 objects that an import creates live until the end, and Python's default thresholds traverse them more than a hundred

@@ -12,9 +12,8 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate
 
-from crc32c import crc32c
-
 from emulator.errors import StorageError
+from emulator.model.crc import crc32c
 
 RECORD_OVERHEAD_BYTES = 8
 """Bytes of the count and the checksum."""

@@ -11,9 +11,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.crc import crc32c
 from emulator.wire.protobuf import UNREADABLE, Malformed, malformed
 
 _CHECKSUM_MAGIC: Final = b"\x0e\x01"

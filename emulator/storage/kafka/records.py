@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from emulator.errors import StorageError
+from emulator.model.crc import crc32c
 from emulator.storage.contract import Entry
 
 BYTES_BEFORE = "bytes_before"

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Annotated, Final
 
-from crc32c import crc32c
-
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.crc import crc32c
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.command_types import CommandType
 from emulator.wire.commands.spec import Command, command, error_fields
