@@ -148,3 +148,11 @@ def test_keys_of_a_topic_are_found_by_their_beginnings() -> None:
         *("replicator/t%2Fx/", "owes/t%2Fx", "grant/t%2Fx/", "compaction/t%2Fx", "line/t%2Fx"),
         *("terminated/t%2Fx", "topic-properties/t%2Fx"),
     }
+
+
+def test_keys_are_values() -> None:
+    key = CursorKey("t", subscription="s")
+    assert key == CursorKey("t", "s")
+    assert hash(key) == hash(CursorKey("t", "s"))
+    assert key not in (CursorKey("t", "r"), ProgressKey("t", "s"), ("t", "s"))
+    assert repr(key) == "CursorKey('t', 's')"
