@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from emulator.core.flow.meters import Distribution, Drops, UnsentEntries
+from emulator.core.flow.meters import Distribution, Drops, Rate, UnsentEntries
 
 
 def test_each_figure_is_in_the_class_whose_limit_it_does_not_pass() -> None:
@@ -20,6 +22,23 @@ def test_what_was_long_ago_is_in_no_rate_any_more() -> None:
     sizes.add_each([1] * 100)
     sizes.per_second(10.0)
     assert sizes.per_second(20.0).times == 0 == sizes.per_second(20.0).classes[0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.lists(st.integers(1, 300)))))
+def test_each_rate_of_a_distribution_is_that_of_its_counter(reads: list[tuple[int, list[int]]]) -> None:
+    sizes, rates = Distribution((128,), 0.0), [Rate(0.0) for _ in range(4)]
+    now_seconds, small, large, total = 0, 0, 0, 0
+    for seconds, figures in reads:
+        now_seconds += seconds
+        sizes.add_each(figures)
+        small += sum(figure <= 128 for figure in figures)
+        large += sum(figure > 128 for figure in figures)
+        total += sum(figures)
+        counts = (small, large, small + large, total)
+        small_rate, large_rate, *others = (
+            rate.per_second(count, now_seconds) for rate, count in zip(rates, counts, strict=True)
+        )
+        assert sizes.per_second(now_seconds) == ([small_rate, large_rate], *others)
 
 
 def test_the_rate_is_that_of_the_last_minute_and_the_total_stays() -> None:
