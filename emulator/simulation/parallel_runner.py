@@ -57,7 +57,8 @@ def run_seeds(
 
 def _on_processes(run: Callable[[int], R], seeds: Iterator[int], jobs: int) -> Generator[R, None, None]:
     """Yield results like `map`, but run at most 4 seeds per job ahead of the caller: the seeds may be infinite."""
-    # Not `fork`: a thread of this process may hold a lock (of SQLite, DuckDB, Arrow), and the copy would wait for ever.
+    # Not `fork`: the copy lacks this process's threads. It would wait for ever for a lock that one of them held, or
+    # when it collects an object of DuckDB or Arrow that waits for its own threads.
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload([_module_of(run)])
     with _blocked(_END_SIGNALS):
