@@ -35,6 +35,8 @@ STORAGE_OPTIONS: Final = (
     "--stream-storage-port",
 )
 """Options with a value that concern stores which a region does not have."""
+BASIC_USERS_PROPERTY: Final = "pulsar.auth.basic.conf"
+"""Java system property with the users of basic authentication, which Pulsar reads besides `basicAuthConf`."""
 NO_FUNCTIONS: Final = (
     "there are no functions and no connectors: add --no-functions-worker (Testcontainers modules do so unless "
     "the functions worker is enabled)"
@@ -72,6 +74,8 @@ def _standalone(options: argparse.Namespace, home: Path) -> int:
     if not options.no_functions_worker:
         raise ValueError(NO_FUNCTIONS)
     _, values = read_config(options.config)
+    if users := _system_property(BASIC_USERS_PROPERTY):
+        values.setdefault("basicAuthConf", users)
     if options.advertised_address:
         values["advertisedAddress"] = options.advertised_address
     data = home / "data" / "standalone"
@@ -84,6 +88,15 @@ def _standalone(options: argparse.Namespace, home: Path) -> int:
     if unknown := ignored(values):
         logger.info("settings without effect on an emulated region are ignored: %s", ", ".join(unknown))
     return serve(config, ready=_announce)
+
+
+def _system_property(name: str) -> str:
+    """Return the value that PULSAR_EXTRA_OPTS gives to a Java system property; empty: none."""
+    found = ""
+    for word in os.environ.get("PULSAR_EXTRA_OPTS", "").split():
+        option, _, value = word.partition("=")
+        found = value if option == f"-D{name}" else found
+    return found
 
 
 def _wipe(data: Path) -> None:

@@ -3,18 +3,20 @@ used by a released client and `bin/pulsar-admin`."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
+from passlib.context import CryptContext
 
 from emulator.broker.standalone.admin_program import main as pulsar_admin
 from emulator.broker.standalone.config_file import main as apply_environment
 from emulator.broker.standalone.config_file import main_with_prefix
 from emulator.broker.standalone.program import main as pulsar_command
-from emulator.broker.standalone.security_settings import TOKEN
+from emulator.broker.standalone.security_settings import BASIC, TOKEN
 from tests.broker.regions import Surroundings
 from tests.broker.standalone.test_program import Standalone
 from tests.net import authority
@@ -130,6 +132,25 @@ def test_a_broker_whose_key_is_missing_ends_with_the_reason(
     assert apply_environment([str(broker.conf)]) == 0
     assert pulsar_command(["standalone", "-nfw"]) == 2
     assert capsys.readouterr().err == f"geoemu: tokenSecretKey: there is no file {broker.key}\n"
+
+
+@pytest.mark.real
+def test_the_users_of_a_java_system_property_have_passwords(
+    broker: Secured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As upstream's own set-ups configure basic authentication."""
+    users = broker.home / "users"
+    users.write_text(f"ana:{CryptContext(['apr_md5_crypt']).hash('pass word')}")
+    monkeypatch.setenv("PULSAR_EXTRA_OPTS", f"-Xmx1g -Dpulsar.auth.basic.conf={users}")
+    settings = {"authenticationEnabled": "true", "authenticationProviders": BASIC}
+    with broker.conf.open("a") as conf:
+        conf.writelines(f"{name}={value}\n" for name, value in settings.items())
+    broker.start()
+    for password, code in (("pass word", 0), ("other", 1)):
+        parameters = json.dumps({"userId": "ana", "password": password})
+        as_ana = ["--auth-plugin", "basic", "--auth-params", parameters]
+        assert pulsar_admin([*as_ana, "clusters", "list"]) == code
+    assert "HTTP 401: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
