@@ -161,10 +161,10 @@ def _broker_policies(read: SettingReader, given: Mapping[str, str]) -> dict[str,
     }
     read.parsed("allowAutoTopicCreationType", lambda _: AUTO_TOPIC_CREATION.codec.decode(creation))
     found[AUTO_TOPIC_CREATION.name] = creation
-    retention = {
-        "retentionTimeInMinutes": read.number("defaultRetentionTimeInMinutes", -1),
-        "retentionSizeInMB": read.number("defaultRetentionSizeInMB", -1),
-    }
+    kept = tuple(read.number(f"defaultRetention{name}", -1) for name in ("TimeInMinutes", "SizeInMB"))
+    if kept == (0, 0):  # Pulsar's default, as in its own files: it deletes whole ledgers only, after hours
+        kept = (-1, -1)
+    retention = dict(zip(("retentionTimeInMinutes", "retentionSizeInMB"), kept, strict=True))
     RETENTION.codec.decode(retention)
     found[RETENTION.name] = retention
     if read.flag("brokerDeleteInactiveTopicsEnabled"):

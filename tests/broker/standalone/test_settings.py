@@ -61,6 +61,11 @@ def test_a_setting_is_applied(name: str, value: str, field: str, expected: objec
             {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3},
         ),
         (
+            {"defaultRetentionTimeInMinutes": "0", "defaultRetentionSizeInMB": "0"},
+            "retention",
+            {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        ),
+        (
             {"defaultRetentionTimeInMinutes": "10"},
             "retention",
             {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
