@@ -82,6 +82,8 @@ class PeerLink(asyncio.Protocol):
         """Why the link is not established; empty when it is."""
         self._refusal = NO_REASON
         """Why this connection ends: the peer rejected it, or was silent; empty when neither is the case."""
+        self._ended_early = False
+        """Whether the peer ended the newest connection with TLS before its first response, without a reason."""
         self.since_ms = region.environment.wall_clock_ms()
         """Time at which the link was last established or lost, by the region's clock."""
         self._users: dict[int, LinkUser] = {}
@@ -178,6 +180,7 @@ class PeerLink(asyncio.Protocol):
             self._is_connecting = False
 
     def _attempt_failed(self, failure: Exception) -> None:
+        self._ended_early = False
         if self.is_removed:
             return
         region = self.config.region
@@ -199,10 +202,13 @@ class PeerLink(asyncio.Protocol):
 
     def _loss(self, failure: Exception | None, *, was_connected: bool) -> Reason:
         """Return why the connection ended. With TLS 1.3, the peer verifies our certificate after our side of the TLS
-        handshake, and may end the connection without a reason."""
+        handshake, and may end the connection without a reason. A peer that is killed ends it in the same way, once:
+        only a peer that accepts the next connection and ends it, too, refuses our certificate."""
         if failure is not None and is_tls_failure(failure):
             return self._tls_failure(failure)
-        if self.region.config.security.tls is not None and not was_connected:
+        may_be_tls = self.region.config.security.tls is not None and not (was_connected or self._refusal)
+        is_repeated, self._ended_early = may_be_tls and self._ended_early, may_be_tls
+        if is_repeated:
             return Cause.LINK_TLS_FAILED(region=self.config.region, failure=ENDED_BY_PEER)
         return Cause.LINK_LOST(region=self.config.region, failure=str(failure or "closed by the peer"))
 

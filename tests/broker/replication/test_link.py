@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from emulator.broker.replication.link import PeerLink
+from emulator.broker.replication.link import ENDED_BY_PEER, PeerLink
+from emulator.config.security import SecurityConfig, TlsConfig
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause
 from emulator.model.values import Schema, SchemaType
+from emulator.net.tls import server_context
 from emulator.wire import commands
 from tests.broker.regions import regions, until
+from tests.net import authority
 
 
 class _Replicator:
@@ -103,3 +107,55 @@ async def test_a_region_that_returns_during_a_connection_attempt_gets_one_connec
         pending.set()
         await until(lambda: link.connected)
         assert attempts == 1
+
+
+@pytest.mark.real
+async def test_only_a_peer_that_ends_connection_after_connection_refuses_the_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A peer that is killed after the TLS handshake and before CONNECTED ends one connection in the same way."""
+    files = authority.server_files()
+    tls = TlsConfig(files.certificate, files.key, files.authority, "optional")
+    security = dict.fromkeys(("us", "eu"), SecurityConfig(tls=tls))
+    async with regions("us", "eu", security=security) as world:
+        link = world.running["us"].peers["eu"]
+        await until(lambda: link.connected)
+        monkeypatch.setattr(link._reconnection, "schedule", lambda: None)  # only this test connects again
+        await world.stop("eu")
+        await until(lambda: not link.connected)
+        ended = await _end_each_connection(world.ports_tls["eu"], server_context(files, "optional"))
+        for count, reason in enumerate(
+            ("connection to eu lost: ", f"no TLS connection to eu: {ENDED_BY_PEER}"), 1
+        ):
+            link.start()
+            await until(lambda count=count: ended.count == count and link._transport is None)
+            assert str(link.why_not).startswith(reason)
+        ended.server.close()
+        link.start()
+        await until(lambda: "cannot connect to eu" in str(link.why_not))
+        ended = await _end_each_connection(world.ports_tls["eu"], server_context(files, "optional"))
+        link.start()
+        await until(lambda: ended.count == 1 and link._transport is None)
+        assert str(link.why_not).startswith("connection to eu lost: "), (
+            "the first one since it was unreachable"
+        )
+        ended.server.close()
+
+
+class _Ended:
+    """A server that ends each connection at the first bytes, and their number."""
+
+    server: asyncio.Server
+    count = 0
+
+
+async def _end_each_connection(port: int, context: ssl.SSLContext) -> _Ended:
+    ended = _Ended()
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+        ended.count += 1
+
+    ended.server = await asyncio.start_server(end, "127.0.0.1", port, ssl=context)
+    return ended
