@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.authentication.refusals import RefusedAuthentications
 from emulator.broker.components import SHIPPED, Components
+from emulator.broker.connection.client_memory import ClientMemory
 from emulator.broker.links.emulation import EmulatedLink
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.protocol_events import ProtocolEvents
@@ -98,7 +99,7 @@ class RegionResources:
     def __init__(self, region: str, settings: BrokerSettings) -> None:
         self.memory = MemoryBudget("region")
         """Memory of the region; all other budgets are below it."""
-        self.clients = MemoryBudget("clients", self.memory)
+        self.clients = ClientMemory(self.memory, settings.clients_bytes_max or None)
         """Memory of connections; 0 bytes once all clients are disconnected (FC1)."""
         self.entry_caches = EntryCachePool(
             MemoryBudget("newest entries", self.memory, settings.region_tail_bytes)

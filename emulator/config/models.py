@@ -32,6 +32,7 @@ from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 HOUR_MS = 3_600_000
 INTEGER_MAX = 2**31 - 1
 SETTINGS_THAT_MAY_BE_ZERO = (
+    "clients_bytes_max",
     "connections_max",
     "connections_per_host_max",
     "consumers_per_connection_max",

@@ -250,6 +250,9 @@ class BrokerSettings:
     """Maximum of clients' connections; other regions do not count. 0: unlimited."""
     connections_per_host_max: int = 0
     """Maximum of clients' connections from one address. 0: unlimited."""
+    clients_bytes_max: int = 536_870_912
+    """Memory of all clients' connections together: publishes that are not durable, incomplete frames, unsent bytes.
+    Above it, connections that hold more than 64 KiB are not read until half is free. 0: unlimited."""
     http_connections_max: int = 2_048
     """Maximum of connections to the HTTP ports. Above it, the one that has waited longest for a request is closed.
     0: unlimited."""

@@ -111,6 +111,15 @@ def _add_region(metrics: Metrics, region: Region) -> None:
             )
     for name, help_, value in metadata_metrics(region):
         metrics.add(name, help_, value)
+    clients = region.resources.clients
+    help_ = (
+        "Bytes that clients hold: publishes that are not durable, incomplete frames, unsent bytes, requests."
+    )
+    metrics.add("geoemu_clients_memory_bytes", help_, clients.held_bytes)
+    help_ = "Connections that are not read, because clients hold more memory than clients_bytes_max."
+    metrics.add("geoemu_clients_memory_paused", help_, len(clients.paused))
+    help_ = "Clients that were disconnected, because they did not release the memory that the region lacked."
+    metrics.add("geoemu_clients_memory_disconnected_total", help_, clients.disconnected)
     metrics.add(
         "geoemu_memory_bytes",
         "Bytes that the region's memory budgets count.",

@@ -174,6 +174,7 @@ def _complete_handshake(
         connection.region.clients.counts.admit(connection.address)
     connection.client_version = greeting.client_version
     connection.peer = peer
+    connection.flow_control.is_exempt = peer is not None
     trust = TrustLevel.CLIENT if peer is None else TrustLevel.PEER
     connection.raise_trust(trust, NO_PRINCIPAL if session is None else session.principal)
     if session is not None:

@@ -126,6 +126,7 @@ class ClientConnection(asyncio.Protocol):
             self._stop_reading,
             # In the next iteration of the event loop: the code that removes the last pause reason has to finish first.
             lambda: asyncio.get_running_loop().call_soon(self._resume_reading),
+            self._free_memory,
         )
         self.producers = ClientProducers(self, settings.producers_per_connection_max)
         self.consumers = ClientConsumers(self, settings.consumers_per_connection_max)
@@ -235,8 +236,13 @@ class ClientConnection(asyncio.Protocol):
             self.write(error_response(HANDSHAKE_REQUEST_ID, problem).encode())
         self.close()
 
+    def _free_memory(self) -> None:
+        logger.warning("connection %s: closed, because it holds the region's memory", self.address)
+        self.abort()
+
     def pause_writing(self) -> None:
         self.flow_control.is_writing_paused = True
+        self.flow_control.unsent(self.unread_bytes)
         self.consumers.set_blocked(blocked=True)
 
     def resume_writing(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Flag, auto
 from typing import Final
 
+from emulator.broker.connection.client_memory import SHARE_BYTES, ClientMemory
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
 
 UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 65_536
@@ -37,18 +38,31 @@ class PauseReason(Flag):
     """The client's requests wait for the region."""
     RATE = auto()
     """The client publishes faster than the policies of its topics allow."""
+    MEMORY = auto()
+    """All clients together hold more memory than the region permits, and this one more than a share."""
 
 
-REGION_REASONS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE
+REGION_REASONS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE | PauseReason.MEMORY
 """Pause reasons that the region causes: a client whose bytes it does not read for them may be alive (FC3)."""
 
 
 class FlowControl:
     """The flow control of one connection."""
 
-    def __init__(self, clients: MemoryBudget, stop: Callable[[], None], resume: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        clients: ClientMemory,
+        stop: Callable[[], None],
+        resume: Callable[[], object],
+        disconnect: Callable[[], None],
+    ) -> None:
         self._stop = stop
         self._resume = resume
+        self.disconnect = disconnect
+        """Ends the connection, because its client does not release its memory."""
+        self._clients = clients
+        self.is_exempt = False
+        """True for another region: it is read whatever memory clients hold."""
         self.reasons = PauseReason.NOTHING
         self.is_reading_paused = False
         """Invariant: True iff `reasons` is not empty. A plain bool, because every command reads it."""
@@ -106,11 +120,36 @@ class FlowControl:
             self._rate_timer = None
             self.resume(PauseReason.RATE)
 
+    # The memory of the region.
+
+    def _check_region(self) -> None:
+        """Pause reading if the clients of the region hold too much memory, and this one more than its share."""
+        if not self._clients.is_over or self.is_exempt or self.account.held_bytes <= SHARE_BYTES:
+            return
+        if not self.is_paused_for_memory:
+            self._clients.pause(self)
+            self.pause(PauseReason.MEMORY)
+
+    @property
+    def is_paused_for_memory(self) -> bool:
+        return PauseReason.MEMORY in self.reasons
+
+    @property
+    def client_bytes(self) -> int:
+        """Held bytes that only the client can release: by the rest of a frame, or by reading."""
+        return self._incomplete.size_bytes + self._answers.size_bytes
+
+    def resume_memory(self) -> None:
+        """End the pause for the memory of the region."""
+        self.resume(PauseReason.MEMORY)
+
     # Frames.
 
     def count_incomplete(self, size_bytes: int) -> None:
         """Count the bytes of a frame that is not complete."""
-        self._incomplete.resize(size_bytes)
+        if size_bytes != self._incomplete.size_bytes:
+            self._incomplete.resize(size_bytes)
+            self._check_region()
 
     # Publishes.
 
@@ -119,6 +158,7 @@ class FlowControl:
         self._publishes.resize(self.pending_bytes)
         if self.pending_bytes > PUBLISHES_BYTES_MAX:
             self.pause(PauseReason.PUBLISHES)
+        self._check_region()
 
     def answered(self, size_bytes: int) -> None:
         """Release the bytes of admitted entries that have their outcome."""
@@ -127,11 +167,16 @@ class FlowControl:
         if self.is_reading_paused and self.pending_bytes < PUBLISHES_BYTES_MAX // 2:
             self.resume(PauseReason.PUBLISHES)
 
-    # Responses.
+    # Unsent bytes.
+
+    def unsent(self, size_bytes: int) -> None:
+        """Set the number of bytes in the transport, messages included; 0 when its buffer is no longer full."""
+        self._answers.resize(size_bytes)
+        self._check_region()
 
     def unread(self, size_bytes: int) -> None:
-        """Set the number of unread bytes in the transport; 0 when its buffer is no longer full."""
-        self._answers.resize(size_bytes)
+        """Set the number of bytes in the transport when a response was added to them."""
+        self.unsent(size_bytes)
         if size_bytes > ANSWERS_BYTES_MAX:
             self.pause(PauseReason.ANSWERS)
         elif size_bytes == 0:
@@ -141,6 +186,7 @@ class FlowControl:
 
     def charge_request(self, estimate_bytes: int) -> Reservation:
         charge = self._requests.charge(estimate_bytes)
+        self._check_region()
         if self._requests.is_over:
             self.pause(PauseReason.REQUESTS)
         return charge
@@ -165,6 +211,7 @@ class FlowControl:
         """Release the memory of a client that is disconnected. That of its requests is released as they end, that of
         its producers as they are removed."""
         self._released = True
+        self._clients.forget(self)
         if self._rate_timer is not None:
             self._rate_timer.cancel()  # a pause may last for years, and would keep the connection's memory
         self.pending_bytes = 0

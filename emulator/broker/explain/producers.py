@@ -38,8 +38,11 @@ def why_clients_wait(topic: Topic) -> Reason:
     refusal = topic.retention.quota_refusal
     if refusal is not None:
         return Cause.QUOTA_EXCEEDED(message=str(refusal))
-    wait_ms = topic.publishing.rate_wait_ms
-    return Cause.PUBLISH_RATE(wait_ms=math.ceil(wait_ms)) if wait_ms > 0 else NO_REASON
+    if (wait_ms := topic.publishing.rate_wait_ms) > 0:
+        return Cause.PUBLISH_RATE(wait_ms=math.ceil(wait_ms))
+    if any(one.connection.flow_control.is_paused_for_memory for one in topic.producers.values()):
+        return Cause.CLIENT_MEMORY(held_bytes=topic.region.resources.clients.held_bytes)
+    return NO_REASON
 
 
 def access_sentences(topic: Topic) -> list[str]:

@@ -143,6 +143,11 @@ class TopicCauses:
         "the broker does not read from clients that publish to the topic; other regions still replicate to it",
         ("the rate limit, in {wait_ms} ms",),
     )
+    CLIENT_MEMORY = _publishing(
+        "clients hold {held_bytes:,} bytes, and the region does not read from those that hold the most",
+        "the clients of the region exceeded `clients_bytes_max`; other regions still replicate to the topic",
+        ("half of clients_bytes_max to be free",),
+    )
 
     DISK_SLOW = _publishing(
         "{count} wait for the disk of {region}, which is slow: a write takes up to {delay_ms:g} ms longer",

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from emulator.broker.connection import attachments, liveness
+from emulator.broker.connection.client_memory import ClientMemory
 from emulator.broker.connection.commands import REQUEST_BYTES
 from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.connection.flow_control import (
@@ -18,7 +19,6 @@ from emulator.broker.connection.flow_control import (
     FlowControl,
     PauseReason,
 )
-from emulator.broker.memory_budgets import MemoryBudget
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.frames import PONG_FRAME, simple_frame
@@ -31,9 +31,12 @@ class Switch:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.clients = MemoryBudget("clients")
+        self.clients = ClientMemory()
         self.flow_control = FlowControl(
-            self.clients, lambda: self.told.append("stop"), lambda: self.told.append("go on")
+            self.clients,
+            lambda: self.told.append("stop"),
+            lambda: self.told.append("go on"),
+            lambda: self.told.append("disconnect"),
         )
 
 

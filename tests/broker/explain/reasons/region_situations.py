@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import tests.broker.regions as set_up
+from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.explain.topics import explain
 from emulator.broker.replication import link as link_module
 from emulator.broker.replication import replicator as replicator_module
@@ -735,6 +736,17 @@ async def publish_rate(world: Regions, us: Client) -> Steps:
     await producer.send(bytes(1_000))
     yield None
     await world.running["us"].policies.set(NAMESPACE, PUBLISH_RATE, None)
+    yield None
+
+
+@in_regions(Cause.CLIENT_MEMORY, *ORDERS, names=("us",))
+async def client_memory(world: Regions, us: Client) -> Steps:
+    await us.producer(TOPIC)
+    (producer,) = topic_of(world).producers.values()
+    flow_control = producer.connection.flow_control
+    flow_control.pause(PauseReason.MEMORY)
+    yield None
+    flow_control.resume_memory()
     yield None
 
 
