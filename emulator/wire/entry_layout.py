@@ -17,13 +17,15 @@ from emulator.wire.protobuf import UNREADABLE, Malformed, malformed
 
 _CHECKSUM_MAGIC: Final = b"\x0e\x01"
 _BROKER_METADATA_MAGIC: Final = b"\x0e\x02"
-_CHECKSUM_BYTES: Final = 6
+CHECKSUM_BYTES: Final = 6
 _SIZE: Final = Struct(">I")
 read_size: Final = _SIZE.unpack_from
 _HEAD: Final = Struct(">HII")
 """Magic, checksum, size of the metadata: the beginning of nearly every entry."""
-_HEAD_BYTES: Final = _HEAD.size
-_read_head: Final = _HEAD.unpack_from
+HEAD_BYTES: Final = _HEAD.size
+read_head: Final = _HEAD.unpack_from
+USUAL_MAGIC: Final = int.from_bytes(_CHECKSUM_MAGIC)
+"""The first number of `read_head` if the entry begins with its checksum."""
 _SMALL_ENTRY_BYTES: Final = 4_096
 """Size below which copying is faster than creating a memoryview."""
 
@@ -31,9 +33,9 @@ _SMALL_ENTRY_BYTES: Final = 4_096
 def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
     """Return the start and end of the metadata. `verify` also checks the checksum, if the entry has one. Raises one of
     UNREADABLE for impossible sizes, and ProtocolError(ChecksumError) for a wrong checksum."""
-    start = _HEAD_BYTES
+    start = HEAD_BYTES
     if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read at once
-        _, checksum, size = _read_head(data)
+        _, checksum, size = read_head(data)
         if verify:
             _verify(data, start - 4, checksum)
     else:
@@ -50,11 +52,11 @@ def _unusual_head(data: bytes, *, verify: bool) -> tuple[int, int]:
     if data.startswith(_BROKER_METADATA_MAGIC):
         at = _after_broker_metadata(data)
     if data.startswith(_CHECKSUM_MAGIC, at):
-        if len(data) < at + _CHECKSUM_BYTES:
+        if len(data) < at + CHECKSUM_BYTES:
             raise Malformed(f"entry of {len(data)} bytes")
         if verify:
-            _verify(data, at + _CHECKSUM_BYTES, read_size(data, at + 2)[0])
-        at += _CHECKSUM_BYTES
+            _verify(data, at + CHECKSUM_BYTES, read_size(data, at + 2)[0])
+        at += CHECKSUM_BYTES
     if len(data) < at + 4:
         raise Malformed(f"entry of {len(data)} bytes")
     return at + 4, read_size(data, at)[0]

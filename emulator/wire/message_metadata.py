@@ -132,6 +132,28 @@ def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
         raise malformed("message metadata", problem, closes_connection=False) from None
 
 
+def is_plain_rest(rest: bytes) -> bool:
+    """Whether the metadata that follows the producer name and the sequence id completes that of a plain message:
+    `scan_entry` then returns this name, this sequence id, and otherwise the defaults of `EntryInfo`, except for the
+    publish time and the offset of the payload."""
+    try:
+        usual = _read_usual(rest)
+        key = usual.partition_key
+        if key != _NO_KEY:
+            key.decode()
+    except UNREADABLE:
+        return False
+    return not (
+        UnknownFieldSet(usual)
+        or usual.publish_time == ABSENT_U64
+        or usual.num_messages_in_batch != ABSENT_I32
+        or usual.highest_sequence_id
+        or usual.HasField("producer_name")
+        or usual.HasField("sequence_id")
+        or usual.HasField("replicated_from")
+    )
+
+
 def read_entry(data: bytes, *, verify: bool = False) -> EntryDetails:
     """Parse the metadata that clients and the verdict use, like `scan_entry`."""
     try:

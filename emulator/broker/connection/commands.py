@@ -251,7 +251,13 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # Producers.
     _task("PRODUCER", wire.CreateProducer, producers.create, _topic, requirements.PRODUCE),
     CommandSpec(
-        "SEND", decode_send, producers.send, producers.refuse_send, _of_producer, stage=Execution.ENTRY
+        "SEND",
+        decode_send,
+        producers.send,
+        producers.refuse_send,
+        _of_producer,
+        stage=Execution.ENTRY,
+        handle_group=producers.send_group,
     ),
     _task("CLOSE_PRODUCER", wire.CloseProducer, producers.close, _of_producer),
     # Consumers.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -23,6 +23,7 @@ from emulator.broker.tasks import TaskGroup
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.principals import Principal
 from emulator.wire.command_types import CommandType
+from emulator.wire.frames import Frame
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,9 @@ class CommandSpec(Generic[C]):
     trust: TrustLevel = TrustLevel.CLIENT
     """The lowest trust level of connections that may send the command."""
     stage: Execution = Execution.INLINE
+    handle_group: Callable[..., int] | None = None
+    """`handle_group(connection, frames, index)` executes several commands of this type at once, beginning with the
+    frame of that index, and returns their number; 0: that frame has to be handled alone. ENTRY only."""
     estimate_bytes: int = 0
     """Estimated memory of a waiting request, charged to the budget of its connection; TASK only."""
 
@@ -147,13 +151,17 @@ class CommandTable:
         }
 
 
-def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry: bytes) -> None:
-    """Execute one command, or reject or ignore it. ProtocolError, which ends the connection, when its bytes cannot be
-    read, or it must not be sent before CONNECT."""
+def dispatch(connection: CommandingConnection, frames: Sequence[Frame], index: int) -> int:
+    """Execute the command with this index, or reject or ignore it, and further ones if its type is handled in groups.
+    Return the number of handled commands. ProtocolError, which ends the connection, when the bytes of the command
+    cannot be read, or it must not be sent before CONNECT."""
+    type_, command, entry = frames[index]
     row = connection.legal_rows.get(type_)
     if row is None:
         _reject_illegal(connection, type_, command)
-        return
+        return 1
+    if row.handle_group is not None and (handled := row.handle_group(connection, frames, index)):
+        return handled
     value = row.decode(command)
     stage = row.stage
     try:
@@ -167,6 +175,7 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
             begin(connection, row, value)
     except ProtocolError as problem:
         refuse(connection, row, value, problem)
+    return 1
 
 
 def _authorize(

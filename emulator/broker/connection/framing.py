@@ -5,9 +5,6 @@ The commands of one read share their appends (one per topic) and their cursor wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
-
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.dispatch import CommandingConnection, dispatch, refuse
 from emulator.broker.connection.flow_control import UNAUTHENTICATED_FRAME_BYTES_MAX
@@ -25,8 +22,8 @@ class CommandReader:
     def __init__(self, connection: CommandingConnection, message_bytes_max: int) -> None:
         self._connection = connection
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
-        self._unhandled: Iterator[Frame] | None = None
-        """Frames that were read and not handled, after a command paused reading; None: there are none."""
+        self._unhandled: list[Frame] | None = None
+        """Frames that were read and not handled since a command paused reading; None: none did."""
         self.unflushed: dict[ProducerHost, None] = {}
         """Topics that received entries since the last flush."""
         self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
@@ -51,25 +48,26 @@ class CommandReader:
             return
         connection.flow_control.count_incomplete(self._frames.held_bytes)
         if self._unhandled is None:
-            self._handle(iter(frames))
+            self._handle(frames)
         else:  # a transport may deliver bytes that it had already read when reading was paused
-            self._unhandled = chain(self._unhandled, frames)
+            self._unhandled += frames
 
     def resume(self) -> None:
         """Handle the frames that were not handled when reading paused."""
         if self._unhandled is not None:
             self._handle(self._unhandled)
 
-    def _handle(self, frames: Iterator[Frame]) -> None:
+    def _handle(self, frames: list[Frame]) -> None:
         """Handle commands until reading is paused; keep the rest in `_unhandled`."""
         connection = self._connection
         flow_control = connection.flow_control
         self.read_ms = None
         try:
-            for type_, command, entry in frames:
-                dispatch(connection, type_, command, entry)
+            at = 0
+            while at < len(frames):
+                at += dispatch(connection, frames, at)
                 if flow_control.is_reading_paused or self.is_broken:
-                    self._unhandled = frames
+                    self._unhandled = frames[at:]
                     break
             else:
                 self._unhandled = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import ProtectedResource
@@ -13,12 +14,13 @@ from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic_directory.loaded_topic import OpenMode, retry_delays
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.wire.codec_hot.publishing import SendCommand
+from emulator.wire.codec_hot.publishing import SendCommand, usual_send
 from emulator.wire.commands import CloseProducer, CreateProducer, SendError, Success
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
     from emulator.broker.topic.topic import Topic
+    from emulator.wire.frames import Frame
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +190,20 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
         return
     connection.flow_control.pending_bytes += producer.publish(command, entry)
     connection.reader.unflushed[producer.topic] = None
+
+
+def send_group(connection: ClientConnection, frames: Sequence[Frame], begin: int) -> int:
+    """Add the group of plain messages that begins with a SEND to the next append of its topic. Return their number; 0:
+    `send` has to handle this SEND alone."""
+    first = usual_send(frames[begin][1])
+    producer = None if first is None else connection.producers.open.get(first.producer_id)
+    if producer is None:
+        return 0
+    messages, size_bytes = producer.publish_group(frames, begin)
+    if messages:
+        connection.flow_control.pending_bytes += size_bytes
+        connection.reader.unflushed[producer.topic] = None
+    return messages
 
 
 def _send_without_producer(connection: ClientConnection, command: SendCommand) -> None:

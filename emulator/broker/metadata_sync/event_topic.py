@@ -13,7 +13,7 @@ from emulator.broker.incarnation import Incarnation
 from emulator.broker.metadata_sync.settings import SUBSCRIPTION
 from emulator.broker.subscription.consumer import ConnectedConsumer
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.topic.pending_publish import CheckedEntry, PendingPublish
+from emulator.broker.topic.pending_publish import CheckedEntry, Pending
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory.directory import TopicDirectory
 from emulator.broker.topic_directory.loaded_topic import OpenMode
@@ -154,7 +154,7 @@ class EventTopic:
             self.close()
             raise StorageError(f"{self._topic.full_name} did not acknowledge the event", definite=False)
 
-    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+    def stored(self, publishes: Sequence[Pending]) -> None:
         """Receive the receipts of publishes, in their order."""
         for _ in publishes:
             receipt = self._receipts.popleft()

@@ -40,7 +40,7 @@ from emulator.wire.markers import encode_marker
 
 if TYPE_CHECKING:
     from emulator.broker.topic.entry_cache import StoredEntry
-    from emulator.broker.topic.pending_publish import PendingPublish
+    from emulator.broker.topic.pending_publish import Pending
 
 OBEYS = (
     PARTIAL_SNAPSHOTS_AFTER,
@@ -97,7 +97,7 @@ class MarkerWriter:
         assert refusal is None, refusal
         topic.append_own(self, data, info, request.marker)
 
-    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+    def stored(self, publishes: Sequence[Pending]) -> None:
         """Do nothing: the topic passes every stored marker to `entries_stored`."""
 
 

@@ -94,6 +94,20 @@ class StoredEntry:
         return self._key_hash
 
 
+class PlainEntry(StoredEntry):
+    """A plain message of a group (`wire.codec_hot.send_groups`). Its metadata is decoded when it is needed."""
+
+    __slots__ = ()
+    chunk = None
+
+    def __init__(self, entry_id: int, data: bytes) -> None:
+        self.entry_id = entry_id
+        self.data = data
+        self.messages, self.hidden, self.marker, self.due_ms = 1, False, None, 0
+        self._info = None
+        self._key_hash = NOT_COMPUTED
+
+
 ENTRY_OVERHEAD_BYTES = 432
 """Memory of an entry besides its data: the objects' headers, metadata, numbers, the hash of its key, a slot in a list.
 A test measures it."""

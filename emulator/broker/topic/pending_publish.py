@@ -11,6 +11,7 @@ from emulator.config.region import RegionConfig
 from emulator.core.admission import EntrySizeLimits, Publisher
 from emulator.model.markers import Marker
 from emulator.wire.codec_hot.publishing import SendCommand
+from emulator.wire.codec_hot.send_groups import SendGroup
 from emulator.wire.entry import replication_bytes_max
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
 from emulator.wire.message_metadata import EntryInfo
@@ -37,7 +38,7 @@ class Attachment(Protocol):
 
     publisher: Publisher
 
-    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+    def stored(self, publishes: Sequence[Pending]) -> None:
         """Handle publishes that became durable, and duplicates of durable ones, in the order of their sends."""
         ...
 
@@ -45,7 +46,7 @@ class Attachment(Protocol):
 class PendingPublish:
     """One publish between admitted and acknowledged."""
 
-    __slots__ = ("attachment", "data", "duplicate", "entry_id", "info", "marker", "send")
+    __slots__ = ("attachment", "data", "duplicate", "entry_id", "info", "marker", "send", "size_bytes")
 
     def __init__(
         self,
@@ -60,11 +61,38 @@ class PendingPublish:
         self.send = send
         """The SEND command of a client or of another region; None for entries that the region itself writes."""
         self.data = data
+        self.size_bytes = len(data)
         self.info = info
         self.marker = marker
         self.duplicate = duplicate
         self.entry_id = -1
         """Id of the stored entry once it is durable; -1 for a duplicate."""
+
+    @property
+    def messages(self) -> int:
+        return self.info.num_messages
+
+
+class PendingGroup:
+    """A group of plain messages of one client's producer between admitted and acknowledged. None is a duplicate."""
+
+    __slots__ = ("attachment", "entries", "first_entry_id", "producer_name", "sequence_ids", "size_bytes")
+    duplicate = False
+
+    def __init__(self, attachment: Attachment, producer_name: str, group: SendGroup, size_bytes: int) -> None:
+        self.attachment = attachment
+        self.producer_name = producer_name
+        self.sequence_ids, self.entries = group
+        self.size_bytes = size_bytes
+        self.first_entry_id = -1
+        """Id of the first stored entry once all are durable; the others follow it."""
+
+    @property
+    def messages(self) -> int:
+        return len(self.entries)
+
+
+Pending = PendingPublish | PendingGroup
 
 
 LET_PASS_SECONDS = 0.1

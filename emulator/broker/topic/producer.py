@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.topic.metrics import Traffic
-from emulator.broker.topic.pending_publish import CheckedEntry
+from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup, PendingPublish
 from emulator.broker.topic.view import PublishingTopic
-from emulator.core.admission import EntrySizeLimits, Peer, Publisher, Refusal, RefusalScope, scope_of
+from emulator.core.admission import (
+    MESSAGE_BYTES_MIN,
+    EntrySizeLimits,
+    Peer,
+    Publisher,
+    Refusal,
+    RefusalScope,
+    scope_of,
+)
 from emulator.core.policies.consuming import DELAYED_DELIVERY
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Marker
@@ -20,9 +29,9 @@ from emulator.wire.codec_hot.publishing import (
     NO_PREVIOUS_ENTRY,
     SendCommand,
     encode_peer_receipt,
-    encode_receipt,
     encode_receipts,
 )
+from emulator.wire.codec_hot.send_groups import PlainSends, SendGroup
 from emulator.wire.entry import with_transaction
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import decode_marker
@@ -31,9 +40,10 @@ from emulator.wire.message_metadata import EntryInfo
 if TYPE_CHECKING:
     from emulator.broker.connection.flow_control import FlowControl
     from emulator.broker.connection.liveness import Liveness
-    from emulator.broker.topic.pending_publish import Attachment, PendingPublish
+    from emulator.broker.topic.pending_publish import Attachment
     from emulator.broker.topic.transactions import TopicTransactions
     from emulator.wire.commands import CreateProducer
+    from emulator.wire.frames import Frame
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +142,12 @@ class ProducerHost(PublishingTopic, Protocol):
         """Admit one entry into the current batch."""
         ...
 
+    def publish_group(
+        self, attachment: Attachment, producer_name: str, group: SendGroup, size_bytes: int
+    ) -> None:
+        """Admit plain messages, none of them a duplicate, into the current batch."""
+        ...
+
 
 class ConnectedProducer:
     """A producer on one connection; the `Attachment` of its topic."""
@@ -156,6 +172,7 @@ class ConnectedProducer:
         """Whether the limits, quotas and rates of the topic apply to this producer."""
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
+        self._plain_sends = PlainSends(producer_id, name) if self.source_region is None else None
         self.request = request
         """The fields of the client's PRODUCER request."""
         self.schema_version = b""
@@ -249,6 +266,27 @@ class ConnectedProducer:
         self.pending_bytes += size_bytes
         return size_bytes
 
+    def publish_group(self, frames: Sequence[Frame], begin: int) -> tuple[int, int]:
+        """Admit the group of plain messages that begins with the frame of index `begin`. Return their number and their
+        size in bytes, which count as pending until they are acknowledged; (0, 0): that frame is none of a group.
+
+        All checks of `publish` hold for plain messages within these limits."""
+        limits = self.topic.publishing.client_limits
+        if self._plain_sends is None or limits.batch_bytes < MESSAGE_BYTES_MIN:
+            return 0, 0
+        group = self._plain_sends.take(
+            frames,
+            begin,
+            above=self.topic.state.highest_admitted(self.producer_name),
+            entry_bytes_max=min(limits.entry_bytes, limits.payload_bytes),
+        )
+        if group is None:
+            return 0, 0
+        size_bytes = sum(map(len, group.entries))
+        self.topic.publish_group(self, self.producer_name, group, size_bytes)
+        self.pending_bytes += size_bytes
+        return len(group.entries), size_bytes
+
     def _check_delay(self, deliver_at_time_ms: int) -> Refusal | None:
         """Return a refusal for a client's entry with a delivery time that is too late. Entries of other regions are
         exempt: they may have been accepted there under other policies."""
@@ -309,35 +347,31 @@ class ConnectedProducer:
             self.connection.producers.forget(self, "its message was refused")
         return ProtocolError(refusal.code, sentence)
 
-    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+    def stored(self, publishes: Sequence[Pending]) -> None:
         """Count the publishes, and send their receipts in the order of the sends unless the producer was removed."""
-        acknowledged_bytes = sum([len(publish.data) for publish in publishes])
-        messages = sum([publish.info.num_messages for publish in publishes])
+        acknowledged_bytes = sum([publish.size_bytes for publish in publishes])
+        messages = sum([publish.messages for publish in publishes])
         self.published.add(messages, acknowledged_bytes)
         self.topic.metrics.note_published(messages, acknowledged_bytes)
         if not self.attached:
             return
         self.pending_bytes -= acknowledged_bytes
         self.connection.flow_control.answered(acknowledged_bytes)
-        # Between regions a receipt names the position in the source's log.
-        if self.source_region is None:
-            sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish in publishes]  # type: ignore[union-attr]
-        elif self.request.is_compact_stream:
-            last = publishes[-1].info.source_position or BEFORE_EVERYTHING
+        if self.request.is_compact_stream and self.source_region is not None:
+            last = publishes[-1].info.source_position or BEFORE_EVERYTHING  # type: ignore[union-attr]
             self.connection.write(encode_peer_receipt(self.producer_id, last, len(publishes)))
-            return
         else:
-            sends = [publish.info.source_position or BEFORE_EVERYTHING for publish in publishes]
-        self.connection.write(self._receipts([publish.entry_id for publish in publishes], sends))
+            receipts = chain.from_iterable(map(self._receipts, publishes))
+            self.connection.write(encode_receipts(self.producer_id, self.topic.ledger_id, receipts))
 
-    def _receipts(self, entry_ids: Sequence[int], sends: Sequence[tuple[int, int]]) -> bytes:
-        ledger_id = self.topic.ledger_id
-        first_entry_id = entry_ids[0]
-        if first_entry_id >= 0 and entry_ids[-1] == first_entry_id + len(entry_ids) - 1:
-            return encode_receipts(self.producer_id, ledger_id, first_entry_id, sends)
-        parts = []
-        for entry_id, (sequence_id, highest) in zip(entry_ids, sends, strict=True):
-            # The receipt of a duplicate has the position -1:-1.
-            ledger = ledger_id if entry_id >= 0 else -1
-            parts.append(encode_receipt(self.producer_id, sequence_id, highest, ledger, entry_id))
-        return b"".join(parts)
+    def _receipts(self, publish: Pending) -> Iterable[tuple[int, int, int]]:
+        """Return (entry id, sequence id, highest sequence id) of each receipt; see `encode_receipts`."""
+        if isinstance(publish, PendingGroup):
+            return zip(count(publish.first_entry_id), publish.sequence_ids, repeat(0), strict=False)
+        assert isinstance(publish, PendingPublish)
+        if self.source_region is None:
+            assert publish.send is not None, "the region itself is no producer"
+            numbers = publish.send.sequence_id, publish.send.highest_sequence_id
+        else:  # between regions a receipt names the position in the source's log
+            numbers = publish.info.source_position or BEFORE_EVERYTHING
+        return ((publish.entry_id, *numbers),)

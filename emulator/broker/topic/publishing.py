@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
-from emulator.broker.topic.pending_publish import PendingPublish, limits_of
+from emulator.broker.topic.pending_publish import Pending, limits_of
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.flow.rate_limit import Throttle
 from emulator.core.policies.limits import MAX_MESSAGE_SIZE, PUBLISH_RATE
@@ -35,7 +35,7 @@ class TopicPublishing:
         """Connected producers by name, inbound replicators included."""
         self.limits = self.client_limits = limits_of(topic.region.config)
         """Maximum sizes of entries: `limits` for other regions, `client_limits` for clients."""
-        self.batch: list[PendingPublish] = []
+        self.batch: list[Pending] = []
         """Publishes admitted and not yet issued."""
         self.issued = 0
         """Number of issued batches whose outcome is not known yet."""
@@ -100,7 +100,7 @@ class TopicPublishing:
         else:
             self._topic.subscriptions.link_lost(producer.source_region)
 
-    def apply_publish_rate(self, batch: Sequence[PendingPublish]) -> None:
+    def apply_publish_rate(self, batch: Sequence[Pending]) -> None:
         """Count published entries against the publish rate. While they exceed it, the broker does not read from any
         client with a producer of the topic: the limit is the topic's, and connections have no share of their own
         (INV-79). Replicators of other regions are not throttled: their entries were acknowledged there."""
@@ -109,9 +109,9 @@ class TopicPublishing:
         clients = [one for one in batch if self._is_limited(one.attachment.publisher)]
         if not clients:
             return
-        messages = sum(max(1, one.info.num_messages) for one in clients)
+        messages = sum(one.messages for one in clients)
         now_ms = asyncio.get_running_loop().time() * 1000
-        self._throttle.take(messages, sum(len(one.data) for one in clients), now_ms)
+        self._throttle.take(messages, sum(one.size_bytes for one in clients), now_ms)
         published = [cast(ConnectedProducer, one.attachment) for one in clients]
         self._delay_reading(dict.fromkeys((*self.producers.values(), *published)))
 

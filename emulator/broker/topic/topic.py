@@ -17,10 +17,16 @@ from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.checkpoints import Checkpoints, check_is_whole, replay
-from emulator.broker.topic.entry_cache import EntryCache, StoredEntry
+from emulator.broker.topic.entry_cache import EntryCache, PlainEntry, StoredEntry
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.metrics import TopicMetrics
-from emulator.broker.topic.pending_publish import Attachment, CheckedEntry, PendingPublish
+from emulator.broker.topic.pending_publish import (
+    Attachment,
+    CheckedEntry,
+    Pending,
+    PendingGroup,
+    PendingPublish,
+)
 from emulator.broker.topic.publishing import TopicPublishing
 from emulator.broker.topic.reading import Readable, TopicReading
 from emulator.broker.topic.replicators import Replicators
@@ -43,6 +49,7 @@ from emulator.model.markers import Marker
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log
 from emulator.wire.codec_hot.publishing import SendCommand
+from emulator.wire.codec_hot.send_groups import SendGroup
 from emulator.wire.message_metadata import EntryInfo
 
 LIMITS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)
@@ -197,6 +204,13 @@ class Topic:
         duplicate = not self.state.admit(attachment.publisher, info)
         self.publishing.batch.append(PendingPublish(attachment, send, data, info, marker, duplicate))
 
+    def publish_group(
+        self, attachment: Attachment, producer_name: str, group: SendGroup, size_bytes: int
+    ) -> None:
+        """Admit plain messages of a client's producer, none of them a duplicate, into the current batch."""
+        self.state.admit_group(producer_name, group.sequence_ids[-1])
+        self.publishing.batch.append(PendingGroup(attachment, producer_name, group, size_bytes))
+
     def append_own(
         self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
     ) -> None:
@@ -221,7 +235,12 @@ class Topic:
         if not batch or self.closed:
             return
         self.publishing.apply_publish_rate(batch)
-        fresh = [publish.data for publish in batch if not publish.duplicate]
+        fresh: list[bytes] = []
+        for publish in batch:
+            if isinstance(publish, PendingGroup):
+                fresh += publish.entries
+            elif not publish.duplicate:
+                fresh.append(publish.data)
         if fresh:
             self.publishing.issued += 1
             future = self.log.append(fresh)
@@ -256,7 +275,7 @@ class Topic:
         await self.retention.trimmer.settled()
         await self.checkpoints.settled()
 
-    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+    def _stored(self, batch: list[Pending], done: asyncio.Future[int]) -> None:
         self.publishing.issued -= 1
         failure = done.exception()
         if self.closed:
@@ -267,7 +286,10 @@ class Topic:
         entries: list[StoredEntry] = []
         next_id, fold = done.result(), self.state.fold
         for publish in batch:
-            if not publish.duplicate:
+            if isinstance(publish, PendingGroup):
+                self._store_group(publish, next_id, entries)
+                next_id += publish.messages
+            elif not publish.duplicate:
                 publish.entry_id = next_id
                 entries.append(StoredEntry(next_id, publish.data, publish.info, publish.marker))
                 fold(next_id, publish.info)
@@ -277,9 +299,16 @@ class Topic:
         self._acknowledge(batch)
         self._notify(entries)
 
-    def _acknowledge(self, batch: list[PendingPublish]) -> None:
+    def _store_group(self, group: PendingGroup, first_entry_id: int, entries: list[StoredEntry]) -> None:
+        """Apply a group that is durable, and add it to `entries`."""
+        group.first_entry_id = first_entry_id
+        entries += [PlainEntry(*one) for one in enumerate(group.entries, first_entry_id)]
+        last_entry_id = first_entry_id + group.messages - 1
+        self.state.fold_group(first_entry_id, last_entry_id, group.producer_name, group.sequence_ids[-1])
+
+    def _acknowledge(self, batch: list[Pending]) -> None:
         """Pass the publishes, stored ones and duplicates, to their attachments, in the order of their sends."""
-        by_attachment: dict[Attachment, list[PendingPublish]] = {}
+        by_attachment: dict[Attachment, list[Pending]] = {}
         for attachment, publishes in groupby(batch, _attachment):
             by_attachment.setdefault(attachment, []).extend(publishes)
         for attachment, group in by_attachment.items():

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from emulator.broker.topic.pending_publish import Pending, PendingPublish
 from emulator.core.admission import OwnRegion, Publisher
 from emulator.core.topic.retention import LogHold
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
@@ -19,7 +20,6 @@ from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire.markers import encode_transaction_end
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.pending_publish import PendingPublish
     from emulator.broker.topic.view import PublishingTopic
 
 logger = logging.getLogger(__name__)
@@ -96,9 +96,10 @@ class TopicTransactions:
         self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
         return marker_stored
 
-    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+    def stored(self, publishes: Sequence[Pending]) -> None:
         """Complete the futures of markers that are durable and applied to the state."""
         for publish in publishes:
+            assert isinstance(publish, PendingPublish)
             assert publish.info.txn is not None
             txn = TxnId(*publish.info.txn)
             self._admitted.discard(txn)

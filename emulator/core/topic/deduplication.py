@@ -106,6 +106,11 @@ class ProducerDeduplication:
             self._touch(name, progress).pushed = last
         return _ACCEPT
 
+    def highest_admitted(self, name: str) -> int:
+        """Return the highest admitted sequence id of a producer; -1: unknown. Messages above it are no duplicates."""
+        progress = self._progress.get(name)
+        return -1 if progress is None else progress.pushed
+
     def persisted(self, name: str, highest_sequence_id: int) -> None:
         """Note that all messages up to this sequence id are durable. Called for new entries, and when the log is read
         again after a start."""

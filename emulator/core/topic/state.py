@@ -142,6 +142,17 @@ class TopicState:
         )
         return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_chunk(facts))
 
+    def highest_admitted(self, producer_name: str) -> int:
+        """Return the sequence id above which no message of a client's producer is a duplicate."""
+        return self.deduplication.highest_admitted(producer_name) if self.deduplicates else -1
+
+    def admit_group(self, producer_name: str, last_sequence_id: int) -> None:
+        """Admit plain messages of a client's producer. Their sequence ids ascend to this one and are all above
+        `highest_admitted`; so the last one alone is recorded."""
+        if self.deduplicates:
+            verdict = self.deduplication.admit(producer_name, last_sequence_id, last_sequence_id)
+            assert verdict is _ACCEPT
+
     def _admit_chunk(self, facts: EntryFacts) -> bool:
         """Admit a chunk; False: it was admitted before. Applies whether or not the topic deduplicates (INV-92)."""
         chunk = _chunk(facts)
@@ -180,6 +191,19 @@ class TopicState:
             chunk = _chunk(facts)
             if chunk is not None:
                 self.chunk_tracker.stored(facts.producer_name, chunk)
+
+    def fold_group(
+        self, first_entry_id: int, last_entry_id: int, producer_name: str, last_sequence_id: int
+    ) -> None:
+        """Fold durable plain messages of a client's producer, as `fold` does one by one. Unlike there, their ids were
+        never folded before."""
+        if first_entry_id > self.stored_end:
+            self.visibility.hide_range(self.stored_end, first_entry_id - 1)
+        self.stored_end = last_entry_id + 1
+        if self.buffer.open_from is None:
+            self.last_data = LastData(last_entry_id, -1)
+        if self.deduplicates:
+            self.deduplication.persisted(producer_name, last_sequence_id)
 
     def _fold_unreadable(self, entry_id: int, facts: EntryFacts) -> None:
         """Fold an entry of a transaction, or one after the first message of an open transaction. A replicated entry

@@ -48,14 +48,14 @@ class SendCommand(NamedTuple):
 
 def decode_send(command: bytes) -> SendCommand:
     """Read a SEND."""
-    return _usual_send(command) or _any_send(command)
+    return usual_send(command) or _any_send(command)
 
 
 _USUAL_BODY_BYTES_MAX: Final = 13
 """Size of the body of a SEND up to which each of its two numbers has at most `VARINT_BYTES_MAX` bytes."""
 
 
-def _usual_send(command: bytes) -> SendCommand | None:
+def usual_send(command: bytes) -> SendCommand | None:
     """Parse a SEND with nothing but a producer id and a sequence id by hand: in half of protobuf's time. Returns None
     for every other form, and for numbers that may be absent: `_any_send` parses and checks those."""
     size = len(command) - 4
@@ -207,23 +207,23 @@ def send_frame(
 def encode_receipt(
     producer_id: int, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int
 ) -> bytes:
-    """Return the frame of one receipt. Position (-1, -1): the entry is a duplicate and was not stored."""
-    return encode_receipts(producer_id, ledger_id, entry_id, ((sequence_id, highest_sequence_id),))
+    """Return the frame of one receipt. Entry id -1: the entry is a duplicate and was not stored."""
+    return encode_receipts(producer_id, ledger_id, ((entry_id, sequence_id, highest_sequence_id),))
 
 
-def encode_receipts(
-    producer_id: int, ledger_id: int, first_entry_id: int, sends: Iterable[tuple[int, int]]
-) -> bytes:
-    """Return the frames of the receipts for consecutive entries, in order.
+def encode_receipts(producer_id: int, ledger_id: int, receipts: Iterable[tuple[int, int, int]]) -> bytes:
+    """Return the frames of receipts, in order.
 
-    `sends`: (sequence_id, highest_sequence_id) of each SEND, by which clients match receipts.
+    `receipts`: the id of each entry, and (sequence_id, highest_sequence_id) of its SEND, by which clients match
+    receipts. The receipt of a duplicate, which was not stored and has the entry id -1, contains the position -1:-1.
     """
     before_sequence_id = b"\x08" + varint(producer_id) + b"\x10"
-    id_heads = _receipt_id_heads(ledger_id)
+    id_heads, duplicate_heads = _receipt_id_heads(ledger_id), _receipt_id_heads(-1)
     frames: list[bytes] = []
-    for entry_id, (sequence_id, highest_sequence_id) in enumerate(sends, first_entry_id):
+    for entry_id, sequence_id, highest_sequence_id in receipts:
         entry = varint(entry_id)
-        body = before_sequence_id + varint(sequence_id) + id_heads[len(entry)] + entry
+        heads = id_heads if entry_id >= 0 else duplicate_heads
+        body = before_sequence_id + varint(sequence_id) + heads[len(entry)] + entry
         if highest_sequence_id:
             body += b"\x20" + varint(highest_sequence_id)
         frames.append(_RECEIPT_HEADS[len(body)] + body)

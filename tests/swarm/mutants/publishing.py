@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from emulator.broker.topic.entry_cache import StoredEntry
-from emulator.broker.topic.pending_publish import PendingPublish
+from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup, PendingPublish
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import ClientProducer, Publisher
 from emulator.core.topic.deduplication import ProducerDeduplication, PublishVerdict
 from emulator.errors import StorageFenced
+from emulator.wire.codec_hot.publishing import SendCommand
+from emulator.wire.message_metadata import scan_entry
 from tests.swarm.mutant import Mutants, topic
 
 MUTANTS = Mutants()
@@ -32,9 +35,9 @@ class _ReceiptBeforeDurable(Topic):
     """A receipt is sent when a publish is issued, not when it is durable."""
 
     def flush(self) -> None:
-        reported: dict[Any, list[PendingPublish]] = {}
+        reported: dict[Any, list[Pending]] = {}
         for publish in self.publishing.batch:
-            if publish.send is not None:
+            if isinstance(publish, PendingGroup) or publish.send is not None:
                 reported.setdefault(publish.attachment, []).append(publish)
                 publish.attachment = _Mute()
         super().flush()
@@ -88,12 +91,34 @@ class _SaysWhatWasAdmitted(ProducerDeduplication):
         return max(super().last_sequence_id(name), self._admitted.get(name, -1))
 
 
+def _fresh(batch: Sequence[Pending]) -> list[PendingPublish]:
+    return [one for one in batch if isinstance(one, PendingPublish) and not one.duplicate]
+
+
+def _alone(publish: Pending) -> list[Pending]:
+    """Return the publishes of a group one by one."""
+    if isinstance(publish, PendingPublish):
+        return [publish]
+    return [
+        PendingPublish(
+            publish.attachment,
+            SendCommand(0, sequence_id),
+            data,
+            CheckedEntry(scan_entry(data)),
+            None,
+            duplicate=False,
+        )
+        for sequence_id, data in zip(publish.sequence_ids, publish.entries, strict=True)
+    ]
+
+
 @MUTANTS.mutant("visible-before-durable", "INV-13", "INV-3", "INV-5", "INV-2", "INV-6", patch=topic)
 class _VisibleBeforeDurable(Topic):
     """Consumers and replicators see an entry before it is durable."""
 
     def flush(self) -> None:
-        fresh = [publish for publish in self.publishing.batch if not publish.duplicate]
+        self.publishing.batch = list(chain.from_iterable(map(_alone, self.publishing.batch)))
+        fresh = _fresh(self.publishing.batch)
         first = self.state.readable_end
         super().flush()
         if fresh and not self.closed:
@@ -101,7 +126,7 @@ class _VisibleBeforeDurable(Topic):
             self.state.stored_end = first + len(fresh)
             self.pump()
 
-    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+    def _stored(self, batch: list[Pending], done: asyncio.Future[int]) -> None:
         self.publishing.issued -= 1
         failure = done.exception()
         if self.closed:
@@ -109,7 +134,7 @@ class _VisibleBeforeDurable(Topic):
         if failure is not None:
             self.failed(failure)
             return
-        fresh = [publish for publish in batch if not publish.duplicate]
+        fresh = _fresh(batch)
         entries = self._numbered(done.result(), fresh)
         for publish, entry in zip(fresh, entries, strict=True):
             publish.entry_id = entry.entry_id
@@ -118,7 +143,9 @@ class _VisibleBeforeDurable(Topic):
         self._notify(entries)
 
     def _numbered(self, first: int, fresh: Sequence[PendingPublish]) -> list[StoredEntry]:
-        return [StoredEntry(first + index, one.data, one.info, one.marker) for index, one in enumerate(fresh)]
+        return [
+            StoredEntry(entry_id, one.data, one.info, one.marker) for entry_id, one in enumerate(fresh, first)
+        ]
 
 
 @MUTANTS.mutant("reload-during-appends", "INV-2", "INV-5", "INV-8", "INV-9", "INV-4", patch=topic)
@@ -133,7 +160,7 @@ class _ReloadDuringAppends(Topic):
 class _FencedButAcknowledged(Topic):
     """A region acknowledges appends that failed because it was fenced."""
 
-    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+    def _stored(self, batch: list[Pending], done: asyncio.Future[int]) -> None:
         fenced = done.exception()
         if self.closed or not isinstance(fenced, StorageFenced):
             super()._stored(batch, done)
