@@ -269,8 +269,8 @@ def tune(session: SparkSession, evidence_bytes: int) -> None:
         "spark.sql.adaptive.enabled": str(large).lower(),
         "spark.sql.codegen.wholeStage": str(large).lower(),
         "spark.sql.codegen.factoryMode": "FALLBACK" if large else "NO_CODEGEN",
-        # Hints avoid sorts in small plans. A hash map of a million messages may exceed the memory; a sort can spill.
-        "spark.sql.optimizer.disableHints": str(large).lower(),
+        # Hints avoid sorts. A hash map of a million messages may exceed the memory; a sort can spill.
+        "spark.sql.optimizer.disableHints": str(evidence_bytes >= OPTIMISED_BYTES).lower(),
     }
     for key, value in settings.items():
         session.conf.set(key, value)
