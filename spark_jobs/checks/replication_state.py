@@ -10,7 +10,7 @@ subscription receives some again. A fail-back can cause that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -63,22 +63,31 @@ def measure_replication_state(
     if not totals:
         return ()
     uncounted: dict[tuple[str, str], list[tuple[frozenset[str], int]]] = {}
-    for row in _patterns(evidence.uncounted, regions).collect():
-        key = row["topic"], row["subscription"]
-        uncounted.setdefault(key, []).append((frozenset(row["uncounted"]), row["count"]))
+    ordered = sorted(regions)
+    for topic, subscription, *lacks, n in _patterns(evidence.uncounted, ordered).collect():
+        pattern = frozenset(region for region, is_lacking in zip(ordered, lacks, strict=True) if is_lacking)
+        uncounted.setdefault((topic, subscription), []).append((pattern, n))
     return tuple(
         _state_of(row.asDict(), uncounted.get((row["topic"], row["subscription"]), []), regions, namespaces)
         for row in sorted(totals, key=lambda row: [row[name] or "" for name in ("subscription", *columns)])
     )
 
 
-def _patterns(uncounted: DataFrame, regions: Collection[str]) -> DataFrame:
-    """Count messages by the set of regions that store the message and whose cursor lacks it."""
+def _patterns(uncounted: DataFrame, regions: Sequence[str]) -> DataFrame:
+    """Count messages by the regions that store the message and whose cursor lacks it: topic, subscription, a boolean
+    for each region, number."""
+    # Booleans and not a set of names, which Spark would collect as an object per message.
+    lacks = [f"lacks_{number}" for number in range(len(regions))]
     return (
         uncounted.where(F.col("region").isin(*regions))
         .groupBy("subscription", *ORIGIN)
-        .agg(F.sort_array(F.collect_set("region")).alias("uncounted"))
-        .groupBy("topic", "subscription", "uncounted")
+        .agg(
+            *(
+                F.max(F.col("region") == region).alias(name)
+                for name, region in zip(lacks, regions, strict=True)
+            )
+        )
+        .groupBy("topic", "subscription", *lacks)
         .count()
     )
 

@@ -18,6 +18,9 @@ SUBSCRIPTION = ("topic", "subscription", "home")
 """Columns that identify a subscription. `home` is its region, or empty if it is replicated and so in every region."""
 
 
+_PLACE = ("region", "ledger_id", "entry_id", "batch_index")
+
+
 def with_homes(events: DataFrame) -> DataFrame:
     """Return the events of subscriptions with their `home`. A subscription is replicated if any of its subscribe
     requests is."""
@@ -40,12 +43,11 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
     positions that were only acknowledged."""
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
-    place = ("region", "ledger_id", "entry_id", "batch_index")
     aggregates = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
     origin = F.struct(*ORIGIN[1:])
     by_place = (
         of_subscriptions.where(is_receive | is_ack)
-        .groupBy(*SUBSCRIPTION, *place)
+        .groupBy(*SUBSCRIPTION, *_PLACE)
         .agg(
             F.count(F.when(is_receive, 1)).alias("times"),
             F.min(F.when(is_receive, F.col("at_ms"))).alias("first_ms"),
@@ -57,12 +59,12 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
                 "origin"
             ),
         )
-        .select(*SUBSCRIPTION, *place, *aggregates, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
+        .select(*SUBSCRIPTION, *_PLACE, *aggregates, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
     )
-    in_log = stored.select("topic", *place, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
+    in_log = stored.select("topic", *_PLACE, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
     named = by_place.where(F.col("producer").isNotNull() | (F.col("times") == 0))
     unnamed = by_place.where(F.col("producer").isNull() & (F.col("times") > 0)).join(
-        in_log, ["topic", *place], "left"
+        in_log, ["topic", *_PLACE], "left"
     )
     filled = unnamed.select(
         *(
@@ -95,14 +97,19 @@ def delivered_messages(by_place: DataFrame, of_subscriptions: DataFrame) -> Data
                 F.col("acknowledged")
                 | F.coalesce(F.col("entry_id") <= F.col("acknowledged_upto"), F.lit(False))
             ).alias("acknowledged"),
-            F.array_sort(F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index"))).alias(
-                "positions"
-            ),
-            F.collect_list(F.struct("region", "first_ms")).alias("first_deliveries"),
+            F.collect_list(F.struct(*_PLACE, "first_ms")).alias("places"),
             F.max("payload_digest").alias("highest_payload_digest"),
             F.min("other_payload").alias("lowest_payload_digest"),
         )
+        .withColumn("positions", F.array_sort(F.array_distinct(_fields_of_each("places", *_PLACE))))
+        .withColumn("first_deliveries", _fields_of_each("places", "region", "first_ms"))
+        .drop("places")
     )
+
+
+def _fields_of_each(structs: str, *names: str) -> Column:
+    """Return an array of structs with only these fields."""
+    return F.transform(structs, lambda each: F.struct(*(each[name].alias(name) for name in names)))
 
 
 def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
