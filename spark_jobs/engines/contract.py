@@ -108,6 +108,11 @@ class QueryEngine(Protocol):
         """Return a frame of the same rows in as few tasks as the amount of evidence allows."""
         ...
 
+    def clustered(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+        """Return a frame of the same rows; of large evidence, those with equal keys are in one task. Group by these
+        keys afterwards if tasks have few rows with equal keys: then no task aggregates single rows."""
+        ...
+
     def fields_of(self, array: str, field: str) -> Column:
         """Return the array of one field of an array of structs."""
         ...

@@ -121,6 +121,11 @@ def coalesced(frame: DataFrame) -> DataFrame:
     return bound_engine().coalesced(frame)
 
 
+def clustered(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return a frame of the same rows, to be grouped by keys that few rows of a task share."""
+    return bound_engine().clustered(frame, keys)
+
+
 def fields_of(array: str, field: str) -> Column:
     """Return the array of one field of an array of structs."""
     return bound_engine().fields_of(array, field)

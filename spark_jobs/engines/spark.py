@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -133,6 +133,9 @@ class SparkEngine:
         """Return the frame in as many tasks as a shuffle has partitions: every task of a stage contains the plans of
         all its branches."""
         return frame.coalesce(int(self.session.conf.get("spark.sql.shuffle.partitions") or 1))
+
+    def clustered(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+        return frame if self._is_small else frame.repartition(*keys)
 
     def fields_of(self, array: str, field: str) -> Column:
         return functions.col(f"{array}.{field}")

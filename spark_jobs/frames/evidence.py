@@ -88,7 +88,7 @@ def gather(
     """Join the logs and the history."""
     with parallel() as workers:
         of_clients = workers.submit(_by_place, without_void_acks(events, transactional=transactional), stored)
-        joined = join_messages(publishes(events), stored, namespaces)
+        joined = join_messages(publishes(events), stored, namespaces, transactional=transactional)
         messages = cached(with_ends(joined, events, transactional=transactional))
         missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))
         of_subscriptions, by_place = of_clients.result()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.engines.frames import Column, DataFrame, F, clustered, fields_of
 from spark_jobs.evidence.positions import LEDGER
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.transactions import PLAIN, with_fates
@@ -118,6 +118,15 @@ def publishes(events: DataFrame) -> DataFrame:
     different contents and target regions: `asked_payloads` has the digest of each content, `asked_targets` each list of
     regions as `targets_text` returns it. `receipts` are the positions in the receipts."""
     is_ok, is_asked = F.col("outcome") == "ok", F.col("outcome") == "asked"
+    receipt = F.when(is_ok & F.col("ledger_id").isNotNull(), F.struct("ledger_id", "entry_id", "batch_index"))
+    # One set for everything that is collected: Spark creates and transfers an object per set and message.
+    line = F.struct(
+        "session",
+        F.when(is_asked, F.col("payload_digest")).alias("payload"),
+        F.when(is_asked, F.col("attributes_digest")).alias("attributes"),
+        F.when(is_asked, targets_text("replicate_to")).alias("targets"),
+        receipt.alias("receipt"),
+    )
 
     def count(outcome: str) -> Column:
         return F.count(F.when(F.col("outcome") == outcome, 1))
@@ -129,27 +138,34 @@ def publishes(events: DataFrame) -> DataFrame:
         .agg(
             F.coalesce(F.min(F.when(is_asked, F.col("at_ms"))), F.min("at_ms")).alias("asked_ms"),
             F.min(F.when(is_ok, F.col("at_ms"))).alias("acked_ms"),
-            F.array_sort(
-                F.collect_set(
-                    F.when(
-                        is_ok & F.col("ledger_id").isNotNull(),
-                        F.struct("ledger_id", "entry_id", "batch_index"),
-                    )
-                )
-            ).alias("receipts"),
-            F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
-            F.collect_set(F.when(is_asked, F.col("attributes_digest"))).alias("asked_attributes"),
+            F.collect_set(line).alias("lines"),
             F.max(F.when(is_asked, F.col("replicate_to"))).alias("asked_to"),
-            F.collect_set(F.when(is_asked, targets_text("replicate_to"))).alias("asked_targets"),
             F.max(F.when(is_asked, F.col("transaction"))).alias("asked_transaction"),
-            F.size(F.collect_set("session")).alias("sessions"),
             (
                 (count("failed") > 0)
                 & (count("failed") >= count("asked"))
                 & (count("ok") + count("unknown") == 0)
             ).alias("refused"),
         )
+        .select(
+            *ORIGIN,
+            "asked_ms",
+            "acked_ms",
+            F.array_sort(_values_of("lines", "receipt")).alias("receipts"),
+            _values_of("lines", "payload").alias("asked_payloads"),
+            _values_of("lines", "attributes").alias("asked_attributes"),
+            "asked_to",
+            _values_of("lines", "targets").alias("asked_targets"),
+            "asked_transaction",
+            F.size(_values_of("lines", "session")).alias("sessions"),
+            "refused",
+        )
     )
+
+
+def _values_of(structs: str, field: str) -> Column:
+    """Return the distinct values of one field of an array of structs, without nulls."""
+    return F.array_distinct(F.filter(fields_of(structs, field), lambda value: value.isNotNull()))
 
 
 def targets_text(regions: str) -> Column:
@@ -157,25 +173,34 @@ def targets_text(regions: str) -> Column:
     return F.coalesce(F.array_join(F.array_sort(regions), " "), F.lit(""))
 
 
-def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[str, Namespace]) -> DataFrame:
+def join_messages(
+    published: DataFrame, stored: DataFrame, namespaces: Mapping[str, Namespace], *, transactional: bool
+) -> DataFrame:
     """Return one row per message that was published or stored. `copies` is empty if no region stores the message.
     `chosen`: the regions to which the message is restricted; null: it is not. Of several requests with different
-    regions, the stored message decides."""
+    regions, the stored message decides. `transactional`: see `stored_messages`."""
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
-    copies = stored.groupBy(*ORIGIN).agg(
-        # Sorted, so that the first copy is the same in every evaluation.
-        F.array_sort(F.collect_list(place)).alias("copies"),
-        F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
-        F.min(
-            F.when(
-                F.col("source_ledger").isNotNull(),
-                F.struct(F.col("source_ledger").alias("ledger_id"), F.col("source_entry").alias("entry_id")),
-            )
-        ).alias("source"),
-        F.max("replicate_to").alias("stored_to"),
-        F.max(F.when(own, F.col("transaction"))).alias("stored_transaction"),
-        F.array_sort(F.collect_set(F.when(own, F.coalesce("fate", F.lit(PLAIN))))).alias("fates"),
+    # Regions store the copies of a message in different logs, so in different tasks.
+    copies = (
+        clustered(stored, ORIGIN)
+        .groupBy(*ORIGIN)
+        .agg(
+            # Sorted, so that the first copy is the same in every evaluation.
+            F.array_sort(F.collect_list(place)).alias("copies"),
+            F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
+            F.min(
+                F.when(
+                    F.col("source_ledger").isNotNull(),
+                    F.struct(
+                        F.col("source_ledger").alias("ledger_id"), F.col("source_entry").alias("entry_id")
+                    ),
+                )
+            ).alias("source"),
+            F.max("replicate_to").alias("stored_to"),
+            F.max(F.when(own, F.col("transaction"))).alias("stored_transaction"),
+            _fates(own, transactional=transactional).alias("fates"),
+        )
     )
     entries = F.transform("receipts", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
     no_copies = F.array().cast(_COPIES)
@@ -207,6 +232,13 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
             F.coalesce("fates", F.array().cast("array<string>")).alias("fates"),
         )
     )
+
+
+def _fates(own: Column, *, transactional: bool) -> Column:
+    """Return the fates of the origin region's copies, sorted. Without transactions all are PLAIN."""
+    if transactional:
+        return F.array_sort(F.collect_set(F.when(own, F.coalesce("fate", F.lit(PLAIN)))))
+    return F.when(F.max(own), F.array(F.lit(PLAIN)))
 
 
 def _is_chosen_by_request() -> Column:

@@ -121,7 +121,7 @@ class MessageWindow:
         before = self._stored
         kept = _without(before, left_out, before.columns).union(fresh.select(*before.columns))
         self._stored = cached(kept)
-        joined = join_messages(publishes(events), self._stored, namespaces)
+        joined = join_messages(publishes(events), self._stored, namespaces, transactional=False)
         joined = with_ends(joined, events, transactional=False).withColumn("complete", _is_complete())
         messages = cached(joined)  # its plan is long, and used several times
         self._acknowledgements.add(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,9 @@ class EmbeddedEngine:
             self._database.execute(f"DROP TABLE IF EXISTS {frame.table}")
 
     def coalesced(self, frame: Any) -> Any:
+        return frame
+
+    def clustered(self, frame: Any, keys: Sequence[str]) -> Any:
         return frame
 
     def fields_of(self, array: str, field: str) -> Any:

@@ -284,6 +284,26 @@ def test_both_engines_evaluate_a_run_alike(
     assert embedded == on_spark
 
 
+class AsLarge(SparkEngine):
+    """Evaluates every run with the settings and plans of large evidence."""
+
+    def tune(self, evidence_bytes: int) -> None:
+        super().tune(evidence_bytes + LARGE_FOR_SPARK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [untouched, lossy_run])
+def test_engines_agree_on_a_run_that_spark_evaluates_as_large_evidence(
+    spark: SparkEngine, tmp_path: Path, make: Callable[[], SampleRun]
+) -> None:
+    path = make().write(tmp_path / "run")
+    try:
+        embedded, on_spark = judgements(AsLarge(spark.session), path)
+    finally:
+        spark.tune(0)
+    assert embedded == on_spark
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("evidence_bytes", [0, LARGE_FOR_SPARK, OPTIMISED_BYTES])
 def test_spark_computes_a_cached_frame_once(spark: SparkEngine, evidence_bytes: int) -> None:
