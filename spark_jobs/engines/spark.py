@@ -103,12 +103,17 @@ class SparkEngine:
         def on_batch(batch: DataFrame) -> None:
             nonlocal of_stream
             if of_stream is self:
-                of_stream = SparkEngine(batch.sparkSession, local_bytes=self._local_bytes)
-                of_stream._is_small = self._is_small
+                of_stream = self._with(batch.sparkSession)
             # Checkpointed, because entries and lines are selected from it: the source is read once.
             on_rows(of_stream, of_stream.cached(batch))
 
         stream(self.session, source, on_batch, lambda: on_rows(of_stream, None), wait)
+
+    def _with(self, session: SparkSession) -> SparkEngine:
+        """Return an engine with the same settings and the session of a stream, a copy of this one."""
+        engine = SparkEngine(session, local_bytes=self._local_bytes)
+        engine._is_small, engine.parallel_queries = self._is_small, self.parallel_queries
+        return engine
 
     def cached(self, frame: DataFrame) -> DataFrame:
         """Return a frame whose rows are computed at its first use and stored. Unlike that of `persist`, its plan ends

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
 from spark_jobs.checks.check import circumstances_of
-from spark_jobs.engines.frames import Column, DataFrame, F, cached, fields_of, release, small_frame
+from spark_jobs.engines.frames import Column, DataFrame, F, cached, fields_of, parallel, release, small_frame
 from spark_jobs.frames.history import events_of, operations
 from spark_jobs.frames.messages import topic_in_history
 from spark_jobs.frames.summary import HistorySummary, summarise_history, summarise_logs
@@ -100,8 +100,11 @@ class RunFollower:
         in_network: bool = False,
         clock: Callable[[], float] = time.monotonic,
         open_max: int = OPEN_MAX,
+        on_violation: Callable[[LiveViolation], None] = lambda violation: None,
     ) -> None:
+        """`on_violation` is called for the first violation of each check, before the rest of the step."""
         self._run, self._in_network, self._clock = run, in_network, clock
+        self._on_violation = on_violation
         self._window = MessageWindow(open_max)
         self._checks = EarlyChecks()
         self._untrimmed = small_frame([], TRIMMED_SCHEMA)
@@ -129,8 +132,13 @@ class RunFollower:
         self._has_receipts = False
         folder = open_run_folder(self._run, in_network=self._in_network)
         entries, lines = cached(entries_of(grown)), cached(lines_of(grown))
-        logs, events = summarise_logs(entries), events_of(lines)
-        self._add_lines(summarise_history(lines), events)
+        events = events_of(lines)
+        with parallel() as workers:
+            reading = workers.submit(summarise_logs, entries)
+            publishing = workers.submit(_publishing_sessions, events)
+            news = summarise_history(lines)
+        logs = reading.result()
+        self._add_lines(news, publishing.result())
         self._log_topics |= {topic for log in logs.values() for topic in log.topics}
         claims = cached(_claims(entries)) if any(log.claims for log in logs.values()) else None
         for region, log in logs.items():
@@ -167,24 +175,11 @@ class RunFollower:
             violations=tuple(self._violations.values()),
         )
 
-    def _add_lines(self, news: HistorySummary, events: DataFrame) -> None:
+    def _add_lines(self, news: HistorySummary, sessions: Iterable[Mapping[str, Any]]) -> None:
         self._totals.add_history(news)
         if news.end_ms and news.end_ms >= self._totals.end_ms:
             self._read_at = self._clock()
-        is_asked = F.col("outcome") == "asked"
-        sessions = (
-            operations(events, "publish")
-            .groupBy("topic", "region", "producer", "session")
-            .agg(
-                F.min(F.when(is_asked, F.col("sequence_id"))).alias("first"),
-                F.max(F.when(is_asked, F.col("sequence_id"))).alias("last"),
-                F.count_if(is_asked).alias("published"),
-                F.count_if(~is_asked).alias("receipts"),
-                F.count_if(F.col("outcome") == "ok").alias("acknowledged"),
-                F.count_if(F.col("transaction").isNotNull()).alias("in_transactions"),
-            )
-        )
-        for row in sessions.collect():
+        for row in sessions:
             self._totals.published += row["published"]
             self._totals.acknowledged += row["acknowledged"]
             self._has_receipts = self._has_receipts or row["receipts"] > 0
@@ -221,8 +216,10 @@ class RunFollower:
         damages = [EvidenceDamage("a line of the history is damaged")] if self._totals.history_damaged else []
         circumstances = circumstances_of(folder, self._totals.summary(), damages, float("inf"))
         for result in invalid_results(findings, self._totals.acknowledged, circumstances):
-            at_s = _seconds(self._totals.end_ms - self._totals.start_ms)
-            self._violations.setdefault(result.name, LiveViolation(at_s, result))
+            if result.name not in self._violations:
+                at_s = _seconds(self._totals.end_ms - self._totals.start_ms)
+                self._violations[result.name] = LiveViolation(at_s, result)
+                self._on_violation(self._violations[result.name])
 
     def _measure_links(self, folder: RunFolder, joined: JoinedWindow, is_left: Column) -> None:
         is_stored = F.array_contains(fields_of("copies", "region"), F.col("region"))
@@ -254,6 +251,24 @@ class RunFollower:
         lag_s = 0.0 if oldest_ms is None else max(_seconds(now_ms - oldest_ms), 0.0)
         highest = self._totals.lag_max_s[link] = max(self._totals.lag_max_s.get(link, 0.0), lag_s)
         return FollowedLink(*link, acknowledged, stored, lag_s, highest)
+
+
+def _publishing_sessions(events: DataFrame) -> list[Mapping[str, Any]]:
+    """Return the sequence ids and the numbers of requests and outcomes of each session of a producer."""
+    is_asked = F.col("outcome") == "asked"
+    sessions = (
+        operations(events, "publish")
+        .groupBy("topic", "region", "producer", "session")
+        .agg(
+            F.min(F.when(is_asked, F.col("sequence_id"))).alias("first"),
+            F.max(F.when(is_asked, F.col("sequence_id"))).alias("last"),
+            F.count_if(is_asked).alias("published"),
+            F.count_if(~is_asked).alias("receipts"),
+            F.count_if(F.col("outcome") == "ok").alias("acknowledged"),
+            F.count_if(F.col("transaction").isNotNull()).alias("in_transactions"),
+        )
+    )
+    return [row.asDict() for row in sessions.collect()]
 
 
 def _claims(entries: DataFrame) -> DataFrame:

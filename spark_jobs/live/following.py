@@ -22,7 +22,7 @@ from spark_jobs.engines.frames import DataFrame, use_engine
 from spark_jobs.live.follower import RunFollower
 from spark_jobs.live.output import FollowOutput
 from spark_jobs.sources.growing import GrowingRun, RunVanished
-from spark_jobs.sources.run_folder import looks_like_a_run
+from spark_jobs.sources.run_folder import looks_like_a_run, open_run_folder
 
 INTERVAL_S = 2.0
 """Time between the end of a step and the next one."""
@@ -84,6 +84,8 @@ def follow_run(
         steps.why = stop.reason or (ENDED if has_ended(run) else None)
         return steps.why is not None
 
+    # Without settings for little evidence, each of the dozens of shuffles of a step on Spark has 200 tasks.
+    engine.tune(open_run_folder(run, in_network=in_network).size_bytes)
     engine.follow(GrowingRun(run.absolute(), in_network), steps.add, wait)
     output.ended(steps.why or ENDED)
 
@@ -92,22 +94,18 @@ class _Steps:
     def __init__(self, run: Path, output: FollowOutput, in_network: bool) -> None:
         self._run, self._output, self._in_network = run, output, in_network
         self._follower: RunFollower | None = None
-        self._reported: set[str] = set()
         self.count = 0
         self.why: str | None = None
 
     def add(self, engine: QueryEngine, rows: DataFrame | None) -> None:
         with use_engine(engine):
             if self._follower is None:
-                self._follower = RunFollower(self._run, in_network=self._in_network)
+                self._follower = RunFollower(
+                    self._run, in_network=self._in_network, on_violation=self._output.violation
+                )
             self._follower.step(rows)
         self.count += 1
-        progress = self._follower.progress(has_ended=self.why is not None)
-        for violation in progress.violations:
-            if violation.result.name not in self._reported:
-                self._reported.add(violation.result.name)
-                self._output.violation(violation)
-        self._output.progress(progress)
+        self._output.progress(self._follower.progress(has_ended=self.why is not None))
 
 
 def has_ended(run: Path) -> bool:

@@ -71,8 +71,14 @@ class Stepper:
     def __init__(self, engine: QueryEngine, path: Path, **options: int) -> None:
         self._engine, self._source = engine, GrowingRun(path)
         self.offset = self._source.start()
+        self.reported: list[str] = []
+        """Names of checks, in the order in which their violations were reported."""
         with use_engine(engine):
-            self.follower = RunFollower(path, **options)  # type: ignore[arg-type]
+            self.follower = RunFollower(
+                path,
+                on_violation=lambda violation: self.reported.append(violation.result.name),
+                **options,  # type: ignore[arg-type]
+            )
 
     def step(self, times: int = 1) -> RunProgress:
         """Read the new evidence. The second step after a receipt uses it."""

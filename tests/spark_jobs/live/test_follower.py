@@ -185,6 +185,9 @@ def test_a_violation_is_reported_once_also_when_its_messages_have_left_the_windo
     later = names_of(stepper.step(2))
     assert later["INV-3"] == found["INV-3"]
     assert later.keys() - found.keys() == {"INV-4"}, "they follow the phantom, which claims a later position"
+    assert sorted(stepper.reported) == sorted(
+        violation.result.name for violation in stepper.follower.progress().violations
+    )
 
 
 def test_a_copy_that_is_visible_before_its_origin_is_no_violation(

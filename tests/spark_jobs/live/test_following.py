@@ -13,12 +13,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Empty, Queue
+from typing import Any
 
 import pytest
 
 from emulator.run.processes import identify
-from spark_jobs.live.following import has_ended
+from spark_jobs.live.following import StopSignal, follow_run, has_ended
 from spark_jobs.sources.growing import GrowingRun
+from spark_jobs.sources.run_folder import open_run_folder
 
 from ..sample_run import SampleRun
 from .growing_run import GrowingSample
@@ -82,6 +84,35 @@ def program(growing: GrowingSample) -> Iterator[FollowingProgram]:
     yield program
     program.process.kill()
     program.process.wait()
+
+
+class RecordingEngine:
+    """Records the calls before the first row."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def tune(self, evidence_bytes: int) -> None:
+        self.calls.append(f"tune {evidence_bytes}")
+
+    def follow(self, *_: object) -> None:
+        self.calls.append("follow")
+
+
+class NoOutput:
+    def started(self, run: str, engine: str) -> None: ...
+    def progress(self, progress: object) -> None: ...
+    def violation(self, violation: object) -> None: ...
+    def ended(self, why: str) -> None: ...
+
+
+def test_an_engine_is_tuned_to_the_evidence_before_it_follows(growing: GrowingSample) -> None:
+    """Spark's default settings are for large evidence: a step took six times as long with them."""
+    growing.sample.publish(EAST, 0, 1.0)
+    growing.grow()
+    engine: Any = RecordingEngine()
+    follow_run(engine, growing.path, NoOutput(), StopSignal())
+    assert engine.calls == [f"tune {open_run_folder(growing.path).size_bytes}", "follow"]
 
 
 @pytest.mark.long
