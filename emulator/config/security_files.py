@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.config.authentication_files import absolute as secret_path
-from emulator.config.authentication_files import authentication_config
+from emulator.config.authentication_files import absolute, authentication_config
 from emulator.config.authorization_roles import authorization_config
 from emulator.config.declared import DeclaredTopology
-from emulator.config.security import ClientCredentials, SecurityConfig, TlsConfig
+from emulator.config.security import ENVIRONMENT, ClientCredentials, SecurityConfig, TlsConfig
 from emulator.config.security_models import SecurityPart
 from emulator.config.yaml_errors import KeyPath
 from emulator.config.yaml_source import YamlFile
@@ -34,27 +33,24 @@ def security_config(part: SecurityPart | None, folder: Path) -> SecurityConfig:
     if part is None:
         return SecurityConfig()
 
-    def absolute(path: str | None) -> str:
-        return "" if path is None else str(folder.absolute() / path)
-
     tls, client = part.tls, part.client
     return SecurityConfig(
         tls=None
         if tls is None
         else TlsConfig(
-            absolute(tls.certificate),
-            absolute(tls.key),
-            absolute(tls.authority),
+            absolute(tls.certificate, folder),
+            absolute(tls.key, folder),
+            absolute(tls.authority, folder),
             tls.client_certificates,
             tls.plain_ports,
         ),
         client=None
         if client is None
         else ClientCredentials(
-            absolute(client.certificate),
-            absolute(client.key),
-            secret_path(client.token, folder),
-            secret_path(client.basic, folder),
+            absolute(client.certificate, folder),
+            absolute(client.key, folder),
+            absolute(client.token, folder),
+            absolute(client.basic, folder),
         ),
         authentication=authentication_config(part.authentication, folder),
         authorization=authorization_config(part.authorization),
@@ -182,6 +178,10 @@ class _Certificates:
                 )
 
     def _read(self, path: KeyPath, name: str) -> bytes | None:
+        """Return the content of a file; None if it cannot be read, which is reported. None also for an environment
+        variable, which is checked when a run begins."""
+        if name.startswith(ENVIRONMENT):
+            return None
         try:
             return (self.folder / name).read_bytes()
         except OSError as failure:

@@ -10,23 +10,6 @@ from pydantic import AfterValidator, Field
 from emulator.config.config_model import ConfigModel
 from emulator.config.yaml_errors import rule
 
-FilePath = Annotated[str, Field(min_length=1)]
-
-
-class TlsPart(ConfigModel):
-    """TLS of all regions, for clients and between the regions. Files are PEM, and are read again when they change."""
-
-    certificate: FilePath
-    """Certificate of the regions, with its chain. It must be valid for their host names, of which it may have many."""
-    key: FilePath
-    """Private key of the certificate, without a password."""
-    authority: FilePath
-    """Certificates of the authorities that issue the certificates of regions and clients."""
-    client_certificates: Literal["none", "optional", "required"] = "optional"
-    """none: not requested. optional: verified if the client has one. required: connections without one fail."""
-    plain_ports: bool = True
-    """Whether the ports without TLS are open, too."""
-
 
 def _check_variable(text: str) -> str:
     if text.startswith("env:") and not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*", text):
@@ -36,6 +19,24 @@ def _check_variable(text: str) -> str:
 
 SecretFile = Annotated[str, Field(min_length=1), AfterValidator(_check_variable)]
 """A path, or `env:NAME`: the content of an environment variable, which each start of a run reads."""
+
+
+class TlsPart(ConfigModel):
+    """TLS of all regions, for clients and between the regions. Files are PEM, or `env:NAME`, and are read again when
+    they change."""
+
+    certificate: SecretFile
+    """Certificate of the regions, with its chain. It must be valid for their host names, of which it may have many."""
+    key: SecretFile
+    """Private key of the certificate, without a password."""
+    authority: SecretFile
+    """Certificates of the authorities that issue the certificates of regions and clients."""
+    client_certificates: Literal["none", "optional", "required"] = "optional"
+    """none: not requested. optional: verified if the client has one. required: connections without one fail."""
+    plain_ports: bool = True
+    """Whether the ports without TLS are open, too."""
+
+
 Algorithm = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"
 ]
@@ -104,10 +105,10 @@ class ClientPart(ConfigModel):
     """Credentials that geoemu's own programs present to regions: commands, scenarios, programs that read
     `geoemu env`."""
 
-    certificate: FilePath | None = None
-    """Certificate of a client, with its chain (TLS)."""
-    key: FilePath | None = None
-    """Private key of the certificate, without a password."""
+    certificate: SecretFile | None = None
+    """Certificate of a client, with its chain (TLS). File, or `env:NAME`."""
+    key: SecretFile | None = None
+    """Private key of the certificate, without a password. File, or `env:NAME`."""
     token: SecretFile | None = None
     """Token of a client. It is read for each connection. File, or `env:NAME`."""
     basic: SecretFile | None = None

@@ -13,12 +13,14 @@ from emulator.config.security import (
     AuthenticationConfig,
     ClientCredentials,
     SecurityConfig,
+    TlsConfig,
     paths_of,
     with_paths,
 )
 from emulator.config.topology import Topology
 from emulator.errors import Refused
 from emulator.net.control import control_header
+from emulator.net.tls import client_context, server_context
 from emulator.run.directory import RunDirectory
 
 SECRETS_FOLDER = "secrets"
@@ -27,15 +29,17 @@ CONTROL = "control"
 
 def with_secret_files(topology: Topology, run_dir: Path, environment: Mapping[str, str]) -> Topology:
     """Write the values of environment variables that the topology names to files, and return the topology with the
-    paths of these files. Raises Refused for a variable that is not set."""
+    paths of these files. Raises Refused for a variable that is not set, or certificates that cannot be used."""
     security = topology.security
     files = _Files(run_dir, environment)
     changed = SecurityConfig(
-        security.tls,
+        None if security.tls is None else _tls(security.tls, files),
         None if security.authentication is None else _authentication(security.authentication, files),
         security.authorization,
         None if security.client is None else _client(security.client, files),
     )
+    if (changed.tls, changed.of_clients) != (security.tls, security.of_clients):
+        _check_certificates(changed)
     return dataclasses.replace(topology, security=changed)
 
 
@@ -82,7 +86,33 @@ def _authentication(config: AuthenticationConfig, files: _Files) -> Authenticati
 
 
 def _client(client: ClientCredentials, files: _Files) -> ClientCredentials:
-    return dataclasses.replace(client, token=files.path(client.token), basic=files.path(client.basic))
+    return ClientCredentials(
+        files.path(client.certificate),
+        files.path(client.key),
+        files.path(client.token),
+        files.path(client.basic),
+    )
+
+
+def _tls(tls: TlsConfig, files: _Files) -> TlsConfig:
+    return dataclasses.replace(
+        tls,
+        certificate=files.path(tls.certificate),
+        key=files.path(tls.key),
+        authority=files.path(tls.authority),
+    )
+
+
+def _check_certificates(security: SecurityConfig) -> None:
+    """Raise Refused for certificates of environment variables that cannot be used: a topology is checked without its
+    variables."""
+    assert security.tls is not None
+    assert security.of_clients is not None
+    try:
+        server_context(security.tls.files, security.tls.client_certificates)
+        client_context(security.of_clients)
+    except OSError as failure:
+        raise Refused(f"security.tls: {failure}") from None
 
 
 def _write(run_dir: Path, name: str, content: str) -> str:

@@ -119,3 +119,22 @@ def test_fixed_ports_with_tls_must_be_unused(tmp_path: Path) -> None:
     assert problems(tmp_path, tls(GOOD()), americas=cluster) == [
         "regions.us.service_port_tls: must be an unused port; service_port of us uses it"
     ]
+
+
+def test_files_may_be_environment_variables_which_a_topology_is_checked_without(tmp_path: Path) -> None:
+    files, names = GOOD(), {"certificate": "env:CERT", "key": "env:KEY", "authority": "env:CA"}
+    client = "certificate: env:APP_CERT, key: env:APP_KEY"
+    part = f"tls: {{{tls(files, **names)}, client_certificates: required}}, client: {{{client}}}"
+    path = write_topology(tmp_path, f"clusters: [americas]\nsecurity: {{{part}}}\n")
+    security = load_topology(path).security
+    assert security.tls is not None
+    assert security.tls.files == Certificates("env:CA", "env:CERT", "env:KEY")
+    assert security.of_clients == Certificates("env:CA", "env:APP_CERT", "env:APP_KEY")
+    for changed in names:
+        one = write_topology(
+            tmp_path, f"clusters: [americas]\nsecurity: {{tls: {{{tls(files, **{changed: 'env:X'})}}}}}\n"
+        )
+        assert load_topology(one).security.tls is not None
+    assert problems(tmp_path, tls(files, key="'env:'")) == [
+        "security.tls.key: must be a path, or env:NAME with the name of an environment variable"
+    ]
