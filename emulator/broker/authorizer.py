@@ -27,8 +27,12 @@ OBEYS: Final = (PERMISSIONS, SUBSCRIPTION_AUTH_MODE)
 """Policies that this module enforces (PO1)."""
 
 
-AdminsOf = Callable[[str], Collection[str]]
-"""Returns the admin roles of a tenant; none if it does not exist."""
+AdminsOf = Callable[[str], Collection[str] | None]
+"""Returns the admin roles of a tenant; None if it does not exist."""
+SYSTEM_TENANT: Final = "pulsar"
+"""Tenant of the topic of the coordinators, which exists for clients in each region."""
+_IN_TENANT: Final = frozenset(Permission) - {Permission.PUBLIC, Permission.ANY_ROLE, Permission.SUPERUSER}
+"""Permissions that the admins of a tenant have."""
 
 
 class Requirement(NamedTuple):
@@ -51,19 +55,26 @@ class Authorizer:
         """Permission -> number of commands and requests that were refused because the sender lacks it."""
 
     def check(self, trust: TrustLevel, principal: Principal, requirement: Requirement) -> None:
-        """Raise ProtocolError (AuthorizationError) for a sender without the permission. Other regions and the programs
-        that control the run have all permissions."""
+        """Raise ProtocolError for a sender without the permission: AuthorizationError, or, for a role that names a
+        tenant which does not exist, TopicNotFound. Other regions and the programs that control the run have all
+        permissions."""
         if trust in (TrustLevel.PEER, TrustLevel.CONTROL):
             return
         permission, target = requirement
         reason = refusal(principal, permission, target, self._special, self._policies_of(target))
-        if reason is not None:
-            self.refusals[permission] += 1
-            raise ProtocolError(ServerError.AuthorizationError, f"not authorized: {reason}")
+        if reason is None:
+            return
+        self.refusals[permission] += 1
+        if principal.role and permission in _IN_TENANT and self._is_missing(target.tenant):
+            raise ProtocolError(ServerError.TopicNotFound, "Tenant does not exist")  # as in Pulsar
+        raise ProtocolError(ServerError.AuthorizationError, f"not authorized: {reason}")
+
+    def _is_missing(self, tenant: str) -> bool:
+        return tenant not in ("", SYSTEM_TENANT) and self._admins_of(tenant) is None
 
     def _policies_of(self, target: Target) -> AccessPolicies:
         """Return the policies that decide about a target. A tenant or namespace that does not exist grants nothing."""
-        admins = self._admins_of(target.tenant) if target.tenant else ()
+        admins = (self._admins_of(target.tenant) if target.tenant else None) or ()
         if not target.namespace:
             return AccessPolicies(admins)
         of_namespace = self._policies.of_namespace

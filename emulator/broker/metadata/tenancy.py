@@ -99,12 +99,12 @@ class Tenancy:
         admins = [one for one in roles if isinstance(one, str) and one] if isinstance(roles, list) else []
         return Tenant(tuple(admins), None if allowed is None else tuple(allowed))
 
-    def admin_roles(self, tenant: str) -> tuple[str, ...]:
-        """Return the admin roles of a tenant; none if it does not exist."""
+    def admin_roles(self, tenant: str) -> tuple[str, ...] | None:
+        """Return the admin roles of a tenant; None if it does not exist."""
         try:
             return self.tenant(tenant).admin_roles
         except NotFound:
-            return ()
+            return None
 
     async def create_tenant(self, name: str, tenant: Tenant, count_max: int = 0) -> None:
         """Create a tenant. AlreadyExists; LimitReached if there are `count_max` (0: no limit); StorageError."""

@@ -309,6 +309,28 @@ def test_a_role_may_send_these_commands(region: Served, principal: Principal) ->
     asyncio.run_coroutine_threadsafe(check(), region.loop).result(10)
 
 
+@pytest.mark.parametrize("role", ["root", "admin-acme", "guest", ""])
+def test_a_tenant_that_does_not_exist(region: Served, role: str) -> None:
+    """As in Pulsar, authenticated roles learn that it does not exist."""
+
+    async def code() -> int | None:
+        connection = Listening(region.region)
+        connection.raise_trust(TrustLevel.CLIENT, Principal(role))
+        body = pb.CommandPartitionedTopicMetadata(topic="persistent://absent/ns/orders", request_id=1)
+        sent = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body)
+        dispatch(connection, sent.type, sent.SerializeToString(), b"")
+        return error_in(connection.answers)
+
+    admin = Admin(region.region, {})
+    admin._context.authenticate = lambda head: Sender(TrustLevel.CLIENT, Principal(role))
+    expected = {"root": (None, None), "": (pb.AuthorizationError, 403)}.get(role, (pb.TopicNotFound, 404))
+    path = "/admin/v2/namespaces/absent/ns/permissions"
+    answers = asyncio.run_coroutine_threadsafe(code(), region.loop).result(10), answer_of(admin, "GET", path)
+    assert answers == expected
+    creation = answer_of(admin, "PUT", "/admin/v2/tenants/absent")
+    assert creation == (None if role == "root" else 401), "for superusers"
+
+
 def test_a_command_with_very_many_participants_is_refused_before_they_are_checked(region: Served) -> None:
     async def check() -> None:
         topics = ["persistent://acme/ns/orders"] * (PARTICIPANTS_MAX + 1)
@@ -348,7 +370,7 @@ def test_a_name_that_hides_another_topic_is_refused_before_it_is_authorized(regi
         path = f"/admin/v2/persistent/{tenant}/ns/orders"
         with pytest.raises(HttpError) as problem:
             admin.begin(RequestHead("DELETE", path, {"host": "127.0.0.1"}))
-        assert problem.value.status in (403, 412), path
+        assert problem.value.status in (403, 404, 412), path
 
 
 class TestGrants:
