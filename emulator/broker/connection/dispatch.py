@@ -83,8 +83,8 @@ class CommandSpec(Generic[C]):
     """The lowest trust level of connections that may send the command."""
     stage: Execution = Execution.INLINE
     handle_group: Callable[..., int] | None = None
-    """`handle_group(connection, frames, index)` executes several commands of this type at once, beginning with the
-    frame of that index, and returns their number; 0: that frame has to be handled alone. ENTRY only."""
+    """`handle_group(connection, command, frames, index)` executes several commands of this type at once, beginning with
+    this one, the frame of that index, and returns their number; 0: it has to be handled alone. ENTRY only."""
     estimate_bytes: int = 0
     """Estimated memory of a waiting request, charged to the budget of its connection; TASK only."""
 
@@ -160,9 +160,9 @@ def dispatch(connection: CommandingConnection, frames: Sequence[Frame], index: i
     if row is None:
         _reject_illegal(connection, type_, command)
         return 1
-    if row.handle_group is not None and (handled := row.handle_group(connection, frames, index)):
-        return handled
     value = row.decode(command)
+    if row.handle_group is not None and (handled := row.handle_group(connection, value, frames, index)):
+        return handled
     stage = row.stage
     try:
         if row.requires is not None and connection.authorizer is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
@@ -14,7 +14,7 @@ from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic_directory.loaded_topic import OpenMode, retry_delays
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.wire.codec_hot.publishing import SendCommand, usual_send
+from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.commands import CloseProducer, CreateProducer, SendError, Success
 
 if TYPE_CHECKING:
@@ -192,18 +192,33 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
     connection.reader.unflushed[producer.topic] = None
 
 
-def send_group(connection: ClientConnection, frames: Sequence[Frame], begin: int) -> int:
+def send_group(
+    connection: ClientConnection, command: SendCommand, frames: Sequence[Frame], index: int
+) -> int:
     """Add the group of plain messages that begins with a SEND to the next append of its topic. Return their number; 0:
-    `send` has to handle this SEND alone."""
-    first = usual_send(frames[begin][1])
-    producer = None if first is None else connection.producers.open.get(first.producer_id)
+    `send` has to handle this SEND alone. It also does if no other one would be in the group, which is quicker."""
+    if connection.peer is not None or command.highest_sequence_id or not _is_followed(frames, index):
+        return 0
+    producer = connection.producers.open.get(command.producer_id)
     if producer is None:
         return 0
-    messages, size_bytes = producer.publish_group(frames, begin)
+    messages, size_bytes = producer.publish_group(command.sequence_id, frames, index)
     if messages:
         connection.flow_control.pending_bytes += size_bytes
         connection.reader.unflushed[producer.topic] = None
     return messages
+
+
+_PRODUCER_ID_END: Final = 6
+"""Of the first byte of the producer id in a usual SEND."""
+
+
+def _is_followed(frames: Sequence[Frame], index: int) -> bool:
+    """Whether the command after a SEND looks as if it were the next one of its producer."""
+    if index + 1 == len(frames):
+        return False
+    command, following = frames[index][1], frames[index + 1][1]
+    return len(command) == len(following) and command[:_PRODUCER_ID_END] == following[:_PRODUCER_ID_END]
 
 
 def _send_without_producer(connection: ClientConnection, command: SendCommand) -> None:

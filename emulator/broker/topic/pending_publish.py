@@ -46,7 +46,17 @@ class Attachment(Protocol):
 class PendingPublish:
     """One publish between admitted and acknowledged."""
 
-    __slots__ = ("attachment", "data", "duplicate", "entry_id", "info", "marker", "send", "size_bytes")
+    __slots__ = (
+        "attachment",
+        "data",
+        "duplicate",
+        "entry_id",
+        "info",
+        "marker",
+        "messages",
+        "send",
+        "size_bytes",
+    )
 
     def __init__(
         self,
@@ -63,14 +73,11 @@ class PendingPublish:
         self.data = data
         self.size_bytes = len(data)
         self.info = info
+        self.messages = info.num_messages
         self.marker = marker
         self.duplicate = duplicate
         self.entry_id = -1
         """Id of the stored entry once it is durable; -1 for a duplicate."""
-
-    @property
-    def messages(self) -> int:
-        return self.info.num_messages
 
 
 class PendingGroup:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from itertools import chain, count, repeat
+from collections.abc import Sequence
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.topic.metrics import Traffic
-from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup, PendingPublish
+from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import (
     MESSAGE_BYTES_MIN,
@@ -266,20 +266,17 @@ class ConnectedProducer:
         self.pending_bytes += size_bytes
         return size_bytes
 
-    def publish_group(self, frames: Sequence[Frame], begin: int) -> tuple[int, int]:
-        """Admit the group of plain messages that begins with the frame of index `begin`. Return their number and their
-        size in bytes, which count as pending until they are acknowledged; (0, 0): that frame is none of a group.
+    def publish_group(self, sequence_id: int, frames: Sequence[Frame], index: int) -> tuple[int, int]:
+        """Admit the group of plain messages that begins with the frame of this index, with that sequence id. Return
+        their number and their size in bytes, which count as pending until they are acknowledged; (0, 0): there is none.
 
         All checks of `publish` hold for plain messages within these limits."""
         limits = self.topic.publishing.client_limits
-        if self._plain_sends is None or limits.batch_bytes < MESSAGE_BYTES_MIN:
+        above = self.topic.state.highest_admitted(self.producer_name)
+        if self._plain_sends is None or sequence_id <= above or limits.batch_bytes < MESSAGE_BYTES_MIN:
             return 0, 0
-        group = self._plain_sends.take(
-            frames,
-            begin,
-            above=self.topic.state.highest_admitted(self.producer_name),
-            entry_bytes_max=min(limits.entry_bytes, limits.payload_bytes),
-        )
+        entry_bytes_max = min(limits.entry_bytes, limits.payload_bytes)
+        group = self._plain_sends.take(frames, index, above=above, entry_bytes_max=entry_bytes_max)
         if group is None:
             return 0, 0
         size_bytes = sum(map(len, group.entries))
@@ -361,17 +358,21 @@ class ConnectedProducer:
             last = publishes[-1].info.source_position or BEFORE_EVERYTHING  # type: ignore[union-attr]
             self.connection.write(encode_peer_receipt(self.producer_id, last, len(publishes)))
         else:
-            receipts = chain.from_iterable(map(self._receipts, publishes))
+            receipts = self._receipts(publishes)
             self.connection.write(encode_receipts(self.producer_id, self.topic.ledger_id, receipts))
 
-    def _receipts(self, publish: Pending) -> Iterable[tuple[int, int, int]]:
+    def _receipts(self, publishes: Sequence[Pending]) -> list[tuple[int, int, int]]:
         """Return (entry id, sequence id, highest sequence id) of each receipt; see `encode_receipts`."""
-        if isinstance(publish, PendingGroup):
-            return zip(count(publish.first_entry_id), publish.sequence_ids, repeat(0), strict=False)
-        assert isinstance(publish, PendingPublish)
-        if self.source_region is None:
-            assert publish.send is not None, "the region itself is no producer"
-            numbers = publish.send.sequence_id, publish.send.highest_sequence_id
-        else:  # between regions a receipt names the position in the source's log
-            numbers = publish.info.source_position or BEFORE_EVERYTHING
-        return ((publish.entry_id, *numbers),)
+        receipts: list[tuple[int, int, int]] = []
+        is_client = self.source_region is None
+        for publish in publishes:
+            if isinstance(publish, PendingGroup):
+                entry_ids = count(publish.first_entry_id)
+                receipts += zip(entry_ids, publish.sequence_ids, repeat(0), strict=False)
+            elif is_client:
+                send = publish.send
+                assert send is not None, "the region itself has no producer"
+                receipts.append((publish.entry_id, send.sequence_id, send.highest_sequence_id))
+            else:  # between regions a receipt names the position in the source's log
+                receipts.append((publish.entry_id, *(publish.info.source_position or BEFORE_EVERYTHING)))
+        return receipts

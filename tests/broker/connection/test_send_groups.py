@@ -487,3 +487,15 @@ def test_the_receipt_of_a_duplicate_beside_another_producer_has_no_position(
     client = served[True].play([b"".join((first, *plain_sends(2, 1), first, second))], waits=True)
     receipts = client.outcome["responses"]["receipts of 1"]
     assert [f"entryId: {2**64 - 1}" in one for one in receipts] == [False, True, False]
+
+
+def test_messages_of_producers_in_turns_are_published_alone_in_one_append(
+    served: dict[bool, Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group of one message costs more than the message."""
+    counts = Counts(monkeypatch)
+    turns = zip(plain_sends(1, 50), plain_sends(2, 50), strict=True)
+    client = served[True].play([b"".join(chain.from_iterable(turns))], waits=True)
+    assert (counts.calls["publish_group"], counts.calls["publish"]) == (0, 100)
+    assert (counts.calls["append"], counts.calls["stored"]) == (1, 2)
+    assert [len(responses) for responses in client.writes] == [50, 50]
