@@ -22,6 +22,7 @@ from emulator.dashboard.views import list_frames, list_topics, show_explanation,
 from emulator.errors import ConfigurationError, GeoemuError, Refused
 from emulator.net.addresses import LOOPBACK
 from emulator.net.host_guard import HostGuard
+from emulator.net.http_connections import HttpConnections
 from emulator.net.http_server import HttpConnection, HttpError, PreparedCall, RequestHead, Response
 from emulator.net.network import Listener, SocketNetwork
 from emulator.runtimes.contract import Runtime
@@ -76,7 +77,10 @@ class DashboardServer:
     async def start(self, port: int) -> str:
         """Begin to listen, and return the URL of the page. OSError if the port is not available."""
         network = SocketNetwork()
-        self._listener = await network.listen(lambda: HttpConnection(self, self._spawn), LOOPBACK, port)
+        connections = HttpConnections()
+        self._listener = await network.listen(
+            lambda: HttpConnection(self, self._spawn, connections), LOOPBACK, port
+        )
         return f"http://{LOOPBACK}:{self._listener.port}/"
 
     async def close(self) -> None:

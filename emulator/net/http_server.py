@@ -112,10 +112,10 @@ class HttpConnection(asyncio.Protocol):
         self,
         application: Application,
         spawn: Callable[[Any], None],
-        connections: HttpConnections | None = None,
+        connections: HttpConnections,
     ) -> None:
-        """`connections`: those of the server, with their limits; None: without limits."""
-        self._connections = HttpConnections() if connections is None else connections
+        """`connections`: those of the server, with their limits."""
+        self._connections = connections
         self._application = application
         self._spawn = spawn
         self._http = h11.Connection(h11.SERVER)
@@ -190,8 +190,7 @@ class HttpConnection(asyncio.Protocol):
         """Close the connection when its client has received the response, for which it has IDLE_SECONDS."""
         if self._transport is not None:
             self._transport.close()
-            if self._deadline is None and self._transport.get_write_buffer_size():
-                self._start_deadline()
+            self._start_deadline()
 
     @property
     def _is_open(self) -> bool:
@@ -269,8 +268,8 @@ class HttpConnection(asyncio.Protocol):
         self._is_executing = True
         self._connections.executes(self)
         self._cancel_deadline()
-        if self._transport is not None:
-            self._transport.pause_reading()
+        assert self._transport is not None, "_process_events handles events of open connections"
+        self._transport.pause_reading()
         self._spawn(self._serve(self._call, bytes(self._body)))
 
     async def _serve(self, call: PreparedCall, body: bytes) -> None:

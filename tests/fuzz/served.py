@@ -116,7 +116,8 @@ def http(data: bytes) -> None:
 
 
 async def _http(region: Region, data: bytes) -> None:
-    connection, transport = HttpConnection(Admin(region, {}), region.spawn), RecordedTransport()
+    connection = HttpConnection(Admin(region, {}), region.spawn, region.resources.http_connections)
+    transport = RecordedTransport()
     connection.connection_made(transport)
     connection.data_received(data)
     await _settle()

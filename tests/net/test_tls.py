@@ -14,6 +14,7 @@ import pytest
 
 from emulator.net import tls
 from emulator.net.http import NoHttpResponse, call
+from emulator.net.http_connections import HttpConnections
 from emulator.net.http_server import HttpConnection, PreparedCall, RequestHead, Response
 from emulator.net.tls import Certificates, ClientCertificates, TlsNetwork, TlsRefusal
 from tests.net import authority
@@ -68,7 +69,7 @@ async def listening(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    listener = await network.listen(lambda: HttpConnection(_Hello(), spawn), HOST, 0)
+    listener = await network.listen(lambda: HttpConnection(_Hello(), spawn, HttpConnections()), HOST, 0)
     try:
         yield Port(network, listener.port)
     finally:
