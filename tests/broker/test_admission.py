@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from emulator.broker.topic import producer as producer_module
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.model.markers import SubscriptionUpdate
@@ -19,7 +20,7 @@ from emulator.wire.frames import FRAME_PADDING_BYTES
 from emulator.wire.markers import encode_marker
 from emulator.wire.message_metadata import TXN_LEAST_TAG
 from emulator.wire.protobuf import length_delimited
-from tests.broker.connection.raw import RawClient
+from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import regions, until
 from tests.broker.replication.test_replication import TOPIC, check_all_have, drained, publish, stored
 
@@ -91,11 +92,42 @@ async def test_an_application_may_copy_the_properties_of_received_messages() -> 
             await check_all_have(world, {"far": 3, "copier": 3, "far again": 3})
 
 
-async def test_an_entry_with_unreadable_properties_does_not_stop_the_replication_of_its_topic() -> None:
-    """The gate does not parse properties. These contain the tag of a transaction id, for which an entry is rewritten
-    before it is sent to another region."""
-    unreadable = length_delimited(4, b"\xff" + TXN_LEAST_TAG)
-    data = assemble(metadata().SerializeToString() + unreadable, b"0")
+UNREADABLE_PROPERTIES = (
+    length_delimited(4, b"\xff" + TXN_LEAST_TAG),
+    length_delimited(4, length_delimited(1, b"key")),
+    length_delimited(4, length_delimited(2, b"value")),
+    length_delimited(4, length_delimited(1, b"\xff") + length_delimited(2, b"value")),
+    length_delimited(4, length_delimited(1, b"key") + length_delimited(2, b"\xff")),
+    length_delimited(4, b""),
+)
+
+
+@pytest.mark.parametrize("unreadable", UNREADABLE_PROPERTIES)
+async def test_an_entry_with_unreadable_properties_is_refused_and_its_producer_continues(
+    unreadable: bytes,
+) -> None:
+    """Clients close their connection when they receive such an entry, again and again."""
+    readable = length_delimited(4, length_delimited(1, b"key") + length_delimited(2, "é".encode()))
+    async with regions("us") as world, raw_client(world) as client:
+        await client.open_producer()
+        for sequence_id, properties in enumerate((readable, unreadable, readable + unreadable, readable)):
+            data = assemble(metadata(sequence_id=sequence_id).SerializeToString() + properties, b"0")
+            client.writer.write(send_frame(1, sequence_id, data=data))
+        responses = [await client.next() for _ in range(4)]
+        refused = [one.send_error for one in responses if one.HasField("send_error")]
+        assert [one.sequence_id for one in refused] == [1, 2]
+        assert all("message properties" in one.message for one in refused)
+        stored_ids = [one.send_receipt.sequence_id for one in responses if one.HasField("send_receipt")]
+        assert stored_ids == [0, 3]
+
+
+async def test_an_entry_with_unreadable_properties_does_not_stop_the_replication_of_its_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regions stored such entries once. These properties contain the tag of a transaction id, for which an entry is
+    rewritten before it is sent to another region."""
+    monkeypatch.setattr(producer_module, "check_properties", lambda data, payload_offset: None)
+    data = assemble(metadata().SerializeToString() + UNREADABLE_PROPERTIES[0], b"0")
     async with regions("us", "eu") as world, world.client("us") as us:
         client = await RawClient.connect(world)
         await client.open_producer()

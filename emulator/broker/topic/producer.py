@@ -35,7 +35,7 @@ from emulator.wire.codec_hot.send_groups import PlainSends, SendGroup
 from emulator.wire.entry import with_transaction
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import decode_marker
-from emulator.wire.message_metadata import EntryInfo
+from emulator.wire.message_metadata import EntryInfo, check_properties
 
 if TYPE_CHECKING:
     from emulator.broker.connection.flow_control import FlowControl
@@ -244,6 +244,9 @@ class ConnectedProducer:
         try:
             data = ensure_checksum(data)
             info = self._scan(data, verify=True)
+            if self.source_region is None:
+                # Another region may have stored such an entry before it refused them: its replication must not stop.
+                check_properties(data, info.payload_offset)
             # A client's marker is always rejected.
             is_peers_marker = info.marker_type is not None and self.source_region is not None
             marker = decode_marker(data, info) if is_peers_marker else None
