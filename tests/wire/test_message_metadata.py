@@ -13,10 +13,11 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import SOURCE_POSITION_PROPERTY, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, plain_entry, with_replication
-from emulator.wire.entry_layout import ensure_checksum
+from emulator.wire.entry_layout import assemble, ensure_checksum
 from emulator.wire.message_metadata import (
     EntryDetails,
     EntryInfo,
+    check_properties,
     read_entry,
     read_metadata,
     read_properties,
@@ -24,7 +25,7 @@ from emulator.wire.message_metadata import (
     scan_for_dispatch,
     sticky_key,
 )
-from emulator.wire.protobuf import length_delimited
+from emulator.wire.protobuf import UNREADABLE, length_delimited, parse
 from tests.wire.strategies import damaged, log_positions, metadatas, name, patient, refusal
 
 PLAIN = pb.MessageMetadata(producer_name="p", sequence_id=5, publish_time=1_700_000_000_000)
@@ -347,3 +348,23 @@ def test_an_invalid_text_elsewhere_in_the_metadata_does_not_stop_a_subscription(
     damaged = b"\x0e\x01" + bytes(4) + data[6:at] + b"\xff\xfe\xfd\xfc" + data[at + 4 :]
     scan_entry(damaged)
     assert sticky_key(damaged) == b"k"
+
+
+PAIRS = st.builds(
+    lambda key, value: pb.KeyValue(key=key, value=value).SerializeToString(),
+    st.text(max_size=5),
+    st.text(max_size=5) | st.just("x" * 200),
+)
+
+
+@given(st.binary(max_size=12) | PAIRS)
+def test_the_check_of_properties_accepts_what_clients_can_parse(pair: bytes) -> None:
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1).SerializeToString()
+    data = assemble(metadata + length_delimited(4, pair), b"x")
+    try:
+        parse(pb.KeyValue, pair)
+    except UNREADABLE:
+        with pytest.raises(ProtocolError, match="unreadable message properties"):
+            check_properties(data, scan_entry(data).payload_offset)
+    else:
+        check_properties(data, scan_entry(data).payload_offset)
