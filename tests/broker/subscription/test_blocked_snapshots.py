@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -12,26 +13,28 @@ from emulator.broker.admin.region_metrics import families_of
 from emulator.broker.admin.request import AdminContext, AdminRequest
 from emulator.broker.admin.resources.replication import blocked_snapshots
 from emulator.broker.explain.topics import explain
+from emulator.broker.region import Region
 from emulator.broker.subscription.blocked_snapshots import BlockedSnapshots
 from emulator.client import Client, Consumer, InitialPosition
-from tests.broker.regions import Regions, regions, until
+from emulator.simulation.world import World
+from tests.broker.regions import FAST, broker_of, regions, until
 
 TOPIC = "persistent://public/default/orders"
 TIMEOUT_MS = 400
 
 
-async def metrics_of(world: Regions, region: str) -> dict[str, MetricFamily]:
-    return {family.name: family for family in await families_of(world.running[region])}
+async def metrics_of(region: Region) -> dict[str, MetricFamily]:
+    return {family.name: family for family in await families_of(region)}
 
 
-async def value(world: Regions, region: str, name: str, **labels: str) -> float | None:
-    family = (await metrics_of(world, region)).get(name)
+async def value(region: Region, name: str, **labels: str) -> float | None:
+    family = (await metrics_of(region)).get(name)
     samples = [] if family is None else family.samples
     return next((one for known, one, _ in samples if labels.items() <= dict(known).items()), None)
 
 
-async def rows(world: Regions, region: str) -> list[dict[str, object]]:
-    context = AdminContext(world.running[region], {})
+async def rows(region: Region) -> list[dict[str, object]]:
+    context = AdminContext(region, {})
     found = await blocked_snapshots(AdminRequest(context, {}, {}, None, ""))
     assert isinstance(found, list)
     return found
@@ -46,42 +49,37 @@ async def consumed(us: Client, count: int) -> Consumer:
     return consumer
 
 
+@pytest.mark.world("us", "eu", "ap", settings=replace(FAST, snapshot_timeout_ms=TIMEOUT_MS))
 async def test_a_dead_third_region_is_reported_within_one_timeout_and_its_return_too(
-    caplog: pytest.LogCaptureFixture,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "emulator.broker.subscription.blocked_snapshots")
-    async with (
-        regions("us", "eu", "ap", snapshot_timeout_ms=TIMEOUT_MS) as world,
-        world.client("us") as us,
-    ):
-        await consumed(us, 3)
-        sync = world.running["us"].directory.serving[TOPIC].subscriptions.replicated
-        assert sync is not None
-        await until(lambda: bool(sync.snapshots.completed) and not sync.snapshots.blocked_ms())
-        assert await rows(world, "us") == []
-        assert caplog.text == ""
-        loop = asyncio.get_running_loop()
-        died = loop.time()
-        await world.crash("ap")
-        await until(lambda: "ap blocks snapshots" in caplog.text)
-        assert loop.time() - died < TIMEOUT_MS / 1000 + 1
-        (row,) = await rows(world, "us")
-        assert (row["region"], row["blocked_by"], row["topics"], row["topic"]) == ("us", "ap", 1, TOPIC)
-        assert str(row["cause"]) == "snapshot-link-to-down"
-        assert "link to ap is down" in explain(world.running["us"], "snapshot", "orders").why
-        blocked = await value(world, "us", "geoemu_snapshots_blocked_seconds", remote_cluster="ap")
-        assert blocked is not None
-        assert blocked > 0
-        assert await value(world, "us", "geoemu_snapshots_blocked_seconds", remote_cluster="eu") == 0
-        await world.start("ap")
-        back = loop.time()
-        await until(lambda: "ap does not block snapshots any more" in caplog.text)
-        await until(lambda: not sync.snapshots.blocked_ms())
-        assert loop.time() - back < 2
-        assert await rows(world, "us") == []
-        assert caplog.text.count("ap blocks snapshots") <= 2, (
-            "once in us, and once in eu if it takes snapshots"
-        )
+    us, loop = broker_of(world, "us"), asyncio.get_running_loop()
+    await consumed(world.client("us"), 3)
+    sync = us.directory.serving[TOPIC].subscriptions.replicated
+    assert sync is not None
+    await until(lambda: bool(sync.snapshots.completed) and not sync.snapshots.blocked_ms())
+    assert await rows(us) == []
+    assert caplog.text == ""
+    died = loop.time()
+    world.kill("ap")
+    await until(lambda: "ap blocks snapshots" in caplog.text)
+    assert loop.time() - died < TIMEOUT_MS / 1000 + 1
+    (row,) = await rows(us)
+    assert (row["region"], row["blocked_by"], row["topics"], row["topic"]) == ("us", "ap", 1, TOPIC)
+    assert str(row["cause"]) == "snapshot-link-to-down"
+    assert "link to ap is down" in explain(us, "snapshot", "orders").why
+    blocked = await value(us, "geoemu_snapshots_blocked_seconds", remote_cluster="ap")
+    assert blocked is not None
+    assert blocked > 0
+    assert await value(us, "geoemu_snapshots_blocked_seconds", remote_cluster="eu") == 0
+    world.start("ap")
+    back = loop.time()
+    await until(lambda: "ap does not block snapshots any more" in caplog.text)
+    await until(lambda: not sync.snapshots.blocked_ms())
+    assert loop.time() - back < 2
+    assert await rows(us) == []
+    assert caplog.text.count("ap blocks snapshots") <= 2, "once in us, and once in eu if it takes snapshots"
 
 
 async def test_a_short_interruption_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -123,19 +121,19 @@ async def test_updates_lag_and_the_bound_of_a_fail_over_are_metrics() -> None:
         subscription = here.directory.serving[TOPIC].subscriptions["s"]
         await until(lambda: bound(subscription, "eu", replicator.progress.confirmed) == 0)
         to_eu, s = {"remote_cluster": "eu"}, {"subscription": "s"}
-        assert (await value(world, "us", "geoemu_subscription_updates_sent_total", **s) or 0) >= 1
-        assert (await value(world, "eu", "geoemu_subscription_updates_applied_total", **s) or 0) >= 1
-        assert await value(world, "us", "geoemu_failover_redelivered_messages", **s, **to_eu) == 0
-        assert await value(world, "us", "geoemu_snapshot_age_seconds") is not None
+        assert (await value(here, "geoemu_subscription_updates_sent_total", **s) or 0) >= 1
+        assert (await value(there, "geoemu_subscription_updates_applied_total", **s) or 0) >= 1
+        assert await value(here, "geoemu_failover_redelivered_messages", **s, **to_eu) == 0
+        assert await value(here, "geoemu_snapshot_age_seconds") is not None
         await until(lambda: replicator.backlog == 0)
-        assert await value(world, "us", "geoemu_replication_lag_messages", **to_eu) == 0
-        assert await value(world, "us", "geoemu_replication_lag_milliseconds", **to_eu) == 0
+        assert await value(here, "geoemu_replication_lag_messages", **to_eu) == 0
+        assert await value(here, "geoemu_replication_lag_milliseconds", **to_eu) == 0
         world.cut("us", "eu")
         await until(lambda: not here.peers["eu"].connected)
         producer = await us.producer(TOPIC)
         for _ in range(7):
             await producer.send(b"x")
             await consumer.acknowledge(await asyncio.wait_for(consumer.receive(), 5), confirmed=True)
-        assert await value(world, "us", "geoemu_replication_lag_messages", **to_eu) == 7
-        assert (await value(world, "us", "geoemu_failover_redelivered_messages", **s, **to_eu) or 0) >= 7
-        assert (await value(world, "us", "geoemu_replication_lag_milliseconds", **to_eu) or -1) >= 0
+        assert await value(here, "geoemu_replication_lag_messages", **to_eu) == 7
+        assert (await value(here, "geoemu_failover_redelivered_messages", **s, **to_eu) or 0) >= 7
+        assert (await value(here, "geoemu_replication_lag_milliseconds", **to_eu) or -1) >= 0
