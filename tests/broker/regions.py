@@ -1,9 +1,14 @@
-"""Regions with memory stores inside the test's event loop, on real sockets by default; clients run in the same loop."""
+"""Regions with memory stores inside the test's event loop; clients run in the same loop.
+
+Regions use real sockets and clocks, or in a test with the fixture `simulation` the simulated network and virtual time.
+Then waits for timers take no time, and bounds in seconds hold on any machine.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import socket
 import time
@@ -19,6 +24,7 @@ from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, P
 from emulator.config.security import NO_SECURITY, SecurityConfig
 from emulator.net.network import Network, SocketNetwork
 from emulator.net.tls import TlsNetwork
+from emulator.simulation.loop import HostLoop
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
 
@@ -44,6 +50,15 @@ class Surroundings(NamedTuple):
     network: Callable[[], Network] = SocketNetwork
     wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     free_port: Callable[[], int] = _free_port
+
+    @classmethod
+    def here(cls) -> Surroundings:
+        """Return those of the running program: simulated ones in a test that runs under virtual time."""
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, HostLoop):
+            return cls()
+        host, ports = loop.owner, itertools.count(1_024)
+        return cls(lambda: host.network, host.wall_clock_ms, lambda: next(ports))
 
 
 class Regions:
@@ -199,7 +214,7 @@ async def regions(
 ) -> AsyncIterator[Regions]:
     """Start regions that replicate public/default between each other, and wait until they are ready. `changes`:
     settings of all regions; `of_region`: settings of single regions; `clusters`: region -> cluster, by default "test";
-    `surroundings`: by default real sockets and clocks."""
+    `surroundings`: by default those of the test, which are real unless it has the fixture `simulation`."""
     made = Regions(
         names,
         replace(settings, **changes),  # type: ignore[arg-type]
@@ -207,7 +222,7 @@ async def regions(
         of_region=of_region or {},
         clusters=clusters or {},
         compatibility=compatibility or {},
-        surroundings=surroundings or Surroundings(),
+        surroundings=surroundings or Surroundings.here(),
     )
     made.security.update(security or {})
     try:

@@ -21,6 +21,8 @@ from emulator.wire.entry import plain_entry
 from tests.broker.regions import Regions, regions, until
 from tests.broker.replication.test_replication import TOPIC, check_all_have, drained, publish
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 CURSOR = CursorKey(TOPIC, "s").text
 
 

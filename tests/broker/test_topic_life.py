@@ -27,6 +27,8 @@ from emulator.wire.frames import frame_of
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import FAST, Regions, regions, until
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 TOPIC = "persistent://public/default/orders"
 PARTITIONED = "persistent://public/default/many"
 NAMESPACE = NamespacePath("public/default")

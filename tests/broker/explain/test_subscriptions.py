@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from emulator.broker.explain.topics import explain
 from emulator.cli.details import COLUMNS, details_as_lines
 from emulator.client import Client, Consumer, InitialPosition
 from emulator.model.explanations import Explanation
 from emulator.model.subscription_details import SubscriptionDetails
 from tests.broker.regions import Regions, regions, until
+
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
 
 TOPIC = "persistent://public/default/orders"
 FROM_THE_START = InitialPosition.EARLIEST

@@ -63,6 +63,7 @@ async def test_a_normal_state_has_no_reason() -> None:
         assert explained(world, "us", "topic", "orders").why == ""
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_a_replicator_that_cannot_send_names_the_link_and_the_link_its_reason() -> None:
     async with regions("us", "eu") as world, world.client("us") as us:
         producer = await us.producer(TOPIC)
@@ -99,6 +100,7 @@ async def test_a_subscription_without_consumers_waits_for_one() -> None:
         )
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
     async with regions("us", "eu") as world, world.client("us") as us:
         await us.subscribe(TOPIC, "billing", replicated=True)

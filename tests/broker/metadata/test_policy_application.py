@@ -110,6 +110,7 @@ async def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
         assert topic.publishing.limits.payload_bytes > 10
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_a_client_that_publishes_too_fast_is_read_more_slowly() -> None:
     """Every message is stored; and without a rate the producer continues at full speed."""
     async with regions("us") as world, world.client("us") as client:
@@ -125,6 +126,7 @@ async def test_a_client_that_publishes_too_fast_is_read_more_slowly() -> None:
         assert us.directory.serving[TOPIC].state.stored_end == 30
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_the_publish_rate_belongs_to_the_topic_and_not_to_connections() -> None:
     """INV-79. 20 messages a second, each over a new connection."""
     async with regions("us") as world:
@@ -143,6 +145,7 @@ async def test_the_publish_rate_belongs_to_the_topic_and_not_to_connections() ->
         assert stored <= 20 + 20 * (loop.time() - began) + 10, "at most one batch too early"
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_a_new_producer_waits_too_when_others_exceeded_the_publish_rate() -> None:
     async with regions("us") as world, world.client("us") as one, world.client("us") as other:
         us = world.running["us"]
@@ -209,6 +212,7 @@ async def test_a_client_whose_fast_producer_has_closed_is_read_again_when_the_ra
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
+@pytest.mark.usefixtures("simulation")
 async def test_a_client_that_returns_while_the_rate_pauses_its_former_connection_gets_its_producer(
     *, is_gone: bool
 ) -> None:

@@ -19,6 +19,8 @@ from emulator.wire.entry import build_entry
 from tests.broker.connection.raw import RawClient
 from tests.broker.regions import Regions, regions, until
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 TOPIC = "persistent://public/default/orders"
 PATIENT = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.05, send_timeout_seconds=None)
 

@@ -19,6 +19,8 @@ from emulator.client import Client, Consumer, InitialPosition
 from emulator.simulation.world import World
 from tests.broker.regions import FAST, broker_of, regions, until
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 TOPIC = "persistent://public/default/orders"
 TIMEOUT_MS = 400
 

@@ -22,6 +22,8 @@ from tests.broker.replication.test_replication import TOPIC, drained
 from tests.broker.subscription.test_replicated_subscriptions import backlog
 from tests.broker.test_damaged_state import restarted
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 ON = {"replicate_individual_acks": True, "individual_ack_interval_ms": 20}
 SHARED, EARLIEST = ConsumerType.SHARED, InitialPosition.EARLIEST
 TYPES = (ConsumerType.SHARED, ConsumerType.KEY_SHARED, ConsumerType.FAILOVER, ConsumerType.EXCLUSIVE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.client import Client, Consumer
 from emulator.core.policies.replicated_subscriptions import PARTIAL_SNAPSHOTS_AFTER
@@ -11,6 +13,8 @@ from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
 from tests.broker.regions import Regions, regions, until
 from tests.broker.replication.test_replication import TOPIC, drained
 from tests.broker.subscription.test_replicated_subscriptions import FROM_THE_START, backlog, consume
+
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
 
 AFTER = {"partial_snapshots_after": "100ms"}
 

@@ -28,6 +28,8 @@ from tests.broker.transactions.controlled_coordinator import (
     topic_of,
 )
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 SHARED, EXCLUSIVE = pb.CommandSubscribe.Shared, pb.CommandSubscribe.Exclusive
 
 

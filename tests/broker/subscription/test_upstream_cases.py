@@ -21,6 +21,8 @@ from tests.broker.subscription.test_replicated_status import STATUS as STATUS_OF
 from tests.broker.subscription.test_replicated_status import ask
 from tests.broker.subscription.test_replicated_subscriptions import backlog, consume, no_snapshot_is_due
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 FROM_THE_START = InitialPosition.EARLIEST
 TESTS = Path(__file__).parents[2]
 CORE = "core/replication/test_snapshots.py"

@@ -97,6 +97,7 @@ async def test_deduplication_survives_trimming() -> None:
             assert topic.log.first_entry_id == 5
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_entries_that_another_region_lacks_are_not_trimmed() -> None:
     async with regions("us", "eu", housekeeping_interval_ms=5) as world:
         await set_policy(world.running["us"], RETENTION, Retention(0, 0))
@@ -162,6 +163,7 @@ async def test_markers_behind_the_last_message_are_trimmed() -> None:
         await seen(lambda: topic.log.first_entry_id > 0 and topic.log.size_bytes == 0)
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_unacknowledged_messages_expire() -> None:
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
@@ -179,6 +181,7 @@ async def test_unacknowledged_messages_expire() -> None:
         assert topic.log.first_entry_id == 0, "retention keeps expired messages, too"
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_expiry_sends_no_update_to_other_regions() -> None:
     """INV-37: no consumer consumed an expired message, so no other region moves its position for it."""
     async with regions("us", "eu", housekeeping_interval_ms=5) as world, world.client("us") as client:
@@ -265,6 +268,7 @@ async def test_a_full_backlog_is_evicted() -> None:
         assert producer.name in topic.producers
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_old_messages_are_evicted_by_age() -> None:
     async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
         producer = await client.producer(TOPIC)
@@ -276,6 +280,7 @@ async def test_old_messages_are_evicted_by_age() -> None:
         await seen(lambda: topic.subscriptions["s"].backlog() == 0)
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_a_topic_stays_loaded_until_its_quota_has_evicted_old_messages() -> None:
     """No request mentions the topic meanwhile."""
     async with regions("us", housekeeping_interval_ms=5, topic_idle_ms=20) as world:

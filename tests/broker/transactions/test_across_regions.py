@@ -3,6 +3,8 @@ metadata."""
 
 from __future__ import annotations
 
+import pytest
+
 from emulator.client import EARLIEST, InitialPosition
 from emulator.wire.message_metadata import read_entry
 from tests.broker.connection.raw import raw_client
@@ -19,6 +21,8 @@ from tests.broker.transactions.controlled_coordinator import (
     end,
     topic_of,
 )
+
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
 
 
 async def test_only_committed_messages_are_replicated_in_the_order_of_the_log() -> None:

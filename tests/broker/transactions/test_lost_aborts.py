@@ -16,6 +16,8 @@ from tests.broker.regions import regions, until
 from tests.broker.transactions.test_client_transactions import TOPIC, shared, status
 from tests.broker.transactions.test_successors import subscription
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 
 def _fail_one_deletion(region: Region, prefix: str) -> None:
     store = region.store
