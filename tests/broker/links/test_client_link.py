@@ -114,6 +114,7 @@ async def test_the_line_to_a_slow_reader_is_short_and_its_backlog_stays_in_the_l
         await receive_backlog(client)
 
 
+@pytest.mark.usefixtures("simulation")
 async def test_a_half_open_client_that_left_responses_unread_is_disconnected_by_the_keep_alive() -> None:
     async with regions("us", keep_alive_interval_ms=2_000) as world, raw_client(world) as client:
         await leave_responses_unread(world, client)
