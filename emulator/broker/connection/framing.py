@@ -41,12 +41,15 @@ class CommandReader:
         connection = self._connection
         try:
             frames = self._frames.feed(data)
-            if connection.trust is TrustLevel.UNAUTHENTICATED and frames:
-                _check_handshake_frame(frame_bytes(frames[0]))
+            if connection.trust is TrustLevel.UNAUTHENTICATED:
+                first_bytes = frame_bytes(frames[0]) if frames else self._frames.unfinished_bytes
+                _check_handshake_frame(first_bytes)
         except ProtocolError as problem:
             connection.close_with_error(problem)
             return
         connection.flow_control.count_incomplete(self._frames.held_bytes)
+        if not frames:
+            return  # so that a slow sender's single bytes cost little
         if self._unhandled is None:
             self._handle(frames)
         else:  # a transport may deliver bytes that it had already read when reading was paused
