@@ -4,12 +4,17 @@ Above a limit, the connection that has waited longest for a request makes room f
 the limit of all hosts, of the host with the most connections. So clients that open connections without requests (slow
 loris, connections left open) displace their own, and requests of other clients are served. Only while all of them
 execute requests is a new connection refused.
+
+The bytes of bodies and unread responses are bounded for all connections together: above the bound, the waiting
+connections that have held theirs longest are closed.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Protocol
+from typing import Final, Protocol
+
+HELD_BYTES_MAX: Final = 67_108_864
 
 
 class WaitingConnection(Protocol):
@@ -29,6 +34,10 @@ class HttpConnections:
         self._by_host: Counter[str] = Counter()
         self._waiting: defaultdict[str, dict[WaitingConnection, None]] = defaultdict(dict)
         """Host -> its connections that wait for a request, the longest wait first."""
+        self._held: dict[WaitingConnection, int] = {}
+        """Connection -> bytes of its request's body, or of its response that are not sent; the oldest first."""
+        self.held_bytes = 0
+        """Invariant: the sum of `_held`."""
         self.displaced = 0
         """Number of connections that were closed to make room."""
         self.refused = 0
@@ -56,10 +65,29 @@ class HttpConnections:
         longest = next(iter(self._waiting.get(host, ())), None)
         if longest is None:
             return False
-        self.release(longest)
-        self.displaced += 1
-        longest.abort()
+        self._close(longest)
         return True
+
+    def _close(self, connection: WaitingConnection) -> None:
+        self.release(connection)
+        self.displaced += 1
+        connection.abort()
+
+    def hold(self, connection: WaitingConnection, size_bytes: int) -> None:
+        """Set the bytes that are held for a connection, for which others may be closed, not itself. No effect for one
+        that is not counted."""
+        if connection not in self._hosts:
+            return
+        self.held_bytes += size_bytes - self._held.get(connection, 0)
+        if size_bytes:
+            self._held[connection] = size_bytes
+        else:
+            self._held.pop(connection, None)
+        for oldest in list(self._held) if self.held_bytes > HELD_BYTES_MAX else ():
+            if self.held_bytes <= HELD_BYTES_MAX:
+                break
+            if oldest is not connection and oldest in self._waiting.get(self._hosts[oldest], ()):
+                self._close(oldest)
 
     def executes(self, connection: WaitingConnection) -> None:
         """Record that a connection executes a request. No effect for one that is not counted."""
@@ -78,6 +106,7 @@ class HttpConnections:
         host = self._hosts.pop(connection, None)
         if host is None:
             return
+        self.held_bytes -= self._held.pop(connection, 0)
         self._end_wait(host, connection)
         self._by_host[host] -= 1
         if not self._by_host[host]:

@@ -158,6 +158,7 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._hold_unsent()
         self._advance()
 
     def data_received(self, data: bytes) -> None:
@@ -254,6 +255,7 @@ class HttpConnection(asyncio.Protocol):
                 self._close()
             return
         self._body += data
+        self._connections.hold(self, len(self._body))
         if len(self._body) > BODY_BYTES_MAX:
             self._call = None
             self._rejected_bytes = len(self._body)
@@ -285,6 +287,10 @@ class HttpConnection(asyncio.Protocol):
             self._send_response(self._internal_error(bug))
         self._finish_request()
 
+    def _hold_unsent(self) -> None:
+        assert self._transport is not None
+        self._connections.hold(self, self._transport.get_write_buffer_size())
+
     def _internal_error(self, bug: Exception) -> Response:
         logger.error("%s failed", self._method, exc_info=bug)
         return Response({"reason": f"internal error: {type(bug).__name__}: {bug}"}, status=500)
@@ -295,6 +301,7 @@ class HttpConnection(asyncio.Protocol):
         self._connections.waits(self)
         if self._transport is None:
             return
+        self._hold_unsent()
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             self._start_deadline()

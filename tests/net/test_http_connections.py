@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.net import http_server
-from emulator.net.http_connections import HttpConnections
+from emulator.net.http_connections import HELD_BYTES_MAX, HttpConnections
 from emulator.net.http_server import HttpConnection, PreparedCall, RequestHead, Response
 from emulator.net.network import SocketNetwork
 from tests.net.test_tls import until
@@ -66,6 +66,33 @@ def test_connections_that_execute_requests_are_not_displaced() -> None:
     connections.release(both[0])
     connections.waits(both[0])  # a response for a client that is gone
     assert connections.admit(One(), "b")
+
+
+def test_connections_with_the_oldest_bytes_are_closed_above_the_bound() -> None:
+    connections, third = HttpConnections(), HELD_BYTES_MAX // 3
+    executing, old, new, other, small = (One() for _ in range(5))
+    for one in (executing, old, new, other, small):
+        connections.admit(one, "a")
+    for one in (executing, old, new):
+        connections.hold(one, third)
+    connections.hold(small, 1)
+    connections.executes(executing)
+    assert not any(one.is_aborted for one in (executing, old, new, small))
+    connections.hold(other, third)
+    assert [one.is_aborted for one in (executing, old, new, other, small)] == [
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert connections.held_bytes == 3 * third + 1
+    connections.hold(new, 2 * HELD_BYTES_MAX)
+    assert not new.is_aborted
+    for one in (executing, old, new, other):
+        connections.hold(one, 0)
+    connections.release(small)
+    assert (connections.held_bytes, connections._held) == (0, {})
 
 
 ACTIONS = st.lists(
@@ -180,6 +207,22 @@ async def test_a_connection_is_refused_while_all_others_execute_requests() -> No
         assert await asyncio.gather(*slow) == ["200"] * 3
         await until(lambda: not len(connections))
         assert await server.status(HOSTS[1]) == "200"
+
+
+async def test_unread_responses_of_many_clients_use_bounded_memory() -> None:
+    connections = HttpConnections()
+    async with serving(connections) as server:
+        streams = [await asyncio.open_connection("127.0.0.1", server.port, limit=1_000) for _ in range(12)]
+        for reader, writer in streams:  # each response has 16 MB, of which the sockets hold a few
+            writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await reader.readexactly(1) == b"H"
+        await until(lambda: connections.displaced > 0)
+        assert connections.held_bytes <= HELD_BYTES_MAX + 16_000_000
+        assert await server.status(HOSTS[0]) == "200"
+        for _, writer in streams:
+            writer.transport.abort()
+        await until(lambda: not len(connections))
+        assert connections.held_bytes == 0
 
 
 @pytest.mark.parametrize("header", ["Connection: close", "Connection: keep-alive"])
