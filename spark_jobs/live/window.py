@@ -140,23 +140,28 @@ class MessageWindow:
     def leave_old(self, joined: JoinedWindow, now_ms: float) -> WindowSize:
         """Choose the messages that are left to the end. `now_ms`: time of the newest line of the history."""
         is_open, asked_ms = ~F.col("complete"), F.coalesce("asked_ms", F.lit(0.0))
-        open_messages, half_ms = _row(
+        is_unanswered = F.col("asked_ms").isNotNull() & F.col("acked_ms").isNull()
+        is_left = is_open & is_unanswered & (asked_ms < now_ms - UNANSWERED_S_MAX * 1000)
+        open_messages, unanswered, half_ms = _row(
             joined.messages.agg(
                 F.count_if(is_open).alias("open"),
+                F.count_if(is_left).alias("unanswered"),
                 F.percentile_approx(F.when(is_open, asked_ms), 0.5, _ACCURACY).alias("half_ms"),
             )
         )
-        is_unanswered = F.col("asked_ms").isNotNull() & F.col("acked_ms").isNull()
-        is_left = is_open & is_unanswered & (asked_ms < now_ms - UNANSWERED_S_MAX * 1000)
+        self._is_left = F.lit(False)
         if open_messages > self._open_max:
             is_left = is_left | (is_open & ~is_unanswered & (asked_ms <= half_ms))
+        elif not unanswered:
+            return WindowSize(open_messages, 0, self._is_left)
         left, producers = _row(
             joined.messages.where(is_left).agg(
                 F.count("*").alias("left"), F.collect_set(F.struct(*PRODUCER)).alias("producers")
             )
         )
         self._left_producers |= {tuple(one) for one in producers}
-        self._is_left = is_left if left else F.lit(False)
+        if left:
+            self._is_left = is_left
         return WindowSize(open_messages - left, left, self._is_left)
 
     def drop(self, joined: JoinedWindow) -> None:
