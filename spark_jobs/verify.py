@@ -32,7 +32,7 @@ from spark_jobs.engines.starting import (
 )
 from spark_jobs.evaluation import Evaluation, evaluate
 from spark_jobs.figures.limits import exit_code
-from spark_jobs.live.following import StopSignal, follow_run
+from spark_jobs.live.following import ENDED, INTERRUPTED, StopSignal, follow_run
 from spark_jobs.live.output import JsonOutput, TextOutput, verdict_event
 from spark_jobs.loading import load, normalise
 from spark_jobs.report.ci_report import junit, markdown
@@ -148,7 +148,13 @@ def _follow(
 ) -> None:
     """Follow the run until it has ended, or SIGINT; with `--wait` until the line on standard input, while SIGINT ends
     this program."""
-    stop = StopSignal(ready.is_given if ready is not None else lambda: False)
+
+    def requested() -> str | None:
+        if ready is None or not ready.is_given():
+            return None
+        return INTERRUPTED if ready.line == INTERRUPTED else ENDED
+
+    stop = StopSignal(requested)
     output = JsonOutput(sys.stdout) if options.json else TextOutput(sys.stdout)
     with contextlib.nullcontext() if ready is not None else stop.on_interrupt():
         output.started(options.called or str(run), name)

@@ -173,11 +173,12 @@ def _command_in_network(path: Path, as_json: bool, options: Mapping[str, Any]) -
     """Return the command of a verdict in a container. Raises BadParameter for options that have no effect there."""
     from emulator.runtimes.verifier import in_network_command
 
-    if unsupported := next((option for option, given in options.items() if given), None):
+    follow = bool(options["follow"])
+    if unsupported := next((name for name, given in options.items() if given and name != "follow"), None):
         raise typer.BadParameter(
             f"--{unsupported} applies only to a verdict on this machine", param_hint="--in-network"
         )
-    return in_network_command(path.resolve(), as_json=as_json)
+    return in_network_command(path.resolve(), as_json=as_json, follow=follow)
 
 
 def _perform(command: list[str], *, follow: bool) -> int:

@@ -22,6 +22,9 @@ NICENESS = 5
 LEAVE_SECONDS = 5.0
 """Time that the verifier may take to end after SIGINT; then it is killed with SIGKILL."""
 
+INTERRUPTED = "interrupted"
+"""Line with which Ctrl-C requests the verdict of a verifier that waits and follows."""
+
 _READ_BYTES = 1 << 16
 
 
@@ -91,7 +94,7 @@ def export_command(run_dir: Path, to: Path, *, master: str, as_json: bool = Fals
     return [*command, *["--json"] * as_json, "--", str(run_dir)]
 
 
-def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
+def in_network_command(run_dir: Path, *, as_json: bool = False, follow: bool = False) -> list[str]:
     """Return the command that runs the verifier in a container in the network of a run's regions; warn of an outdated
     image. Raises Refused if the run is not in containers, or a local image, Docker or Compose is missing."""
     from emulator.errors import Refused
@@ -115,6 +118,8 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     return [
         *(*compose, "run", "--rm", "--no-TTY", "--quiet-pull", VERIFY_SERVICE),
         *("--in-network", "--called", str(run_dir), *["--json"] * as_json),
+        # Compose ends at SIGINT, so the verdict is requested by standard input.
+        *["--follow", "--wait"] * follow,
     ]
 
 
@@ -152,9 +157,13 @@ def verify_now(command: list[str]) -> VerifierResult:
 def follow_now(command: list[str]) -> int:
     """Follow a run, and return the exit code of the verifier, which inherits standard output and standard error.
 
-    The first Ctrl-C makes it print the verdict on the run so far; the second one ends it."""
+    The first Ctrl-C makes it print the verdict on the run so far; the second one ends it. A verifier that waits
+    (`--wait`) receives the first one as a line, and ends when this process has ended."""
+    waits = "--wait" in command
     with _interrupts_noted() as noted:
-        process = subprocess.Popen(command, env=environment(), start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment(), stdin=PIPE if waits else None, start_new_session=True
+        )
     try:
         return _exit_code_after_interrupts(process, len(noted))
     except KeyboardInterrupt:
@@ -168,16 +177,25 @@ def follow_now(command: list[str]) -> int:
 
 def _exit_code_after_interrupts(process: subprocess.Popen[bytes], interrupts: int) -> int:
     """Wait for the process, and send it each interrupt. Raises KeyboardInterrupt for the second one."""
-    for _ in range(interrupts):
-        process.send_signal(signal.SIGINT)
+    for number in range(interrupts):
+        _interrupt(process, is_first=number == 0)
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:
             interrupts += 1
-            process.send_signal(signal.SIGINT)
+            _interrupt(process, is_first=interrupts == 1)
             if interrupts > 1:
                 raise
+
+
+def _interrupt(process: subprocess.Popen[bytes], *, is_first: bool) -> None:
+    if process.stdin is None or not is_first:
+        process.send_signal(signal.SIGINT)
+        return
+    with suppress(BrokenPipeError):  # it has ended
+        process.stdin.write(f"{INTERRUPTED}\n".encode())
+        process.stdin.flush()
 
 
 @contextmanager

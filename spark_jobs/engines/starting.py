@@ -76,6 +76,8 @@ class ReadySignal:
 
     def __init__(self) -> None:
         self._requested = threading.Event()
+        self.line = ""
+        """The line, without its newline, when it has arrived."""
         signal.signal(signal.SIGUSR1, _exit)
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -88,7 +90,8 @@ class ReadySignal:
         self._requested.wait()
 
     def _listen(self) -> None:
-        if sys.stdin.readline():
+        if line := sys.stdin.readline():
+            self.line = line.strip()
             self._requested.set()
         else:
             os.kill(os.getpid(), signal.SIGUSR1)

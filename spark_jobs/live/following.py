@@ -34,9 +34,10 @@ INTERRUPTED = "interrupted"
 class StopSignal:
     """Requests the end of following: set by SIGINT, or by the caller of `--wait`."""
 
-    def __init__(self, is_requested: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, requested: Callable[[], str | None] = lambda: None) -> None:
+        """`requested` returns why the caller requests the end; None: it does not."""
         self._interrupted = threading.Event()
-        self._is_requested = is_requested
+        self._requested = requested
 
     @contextmanager
     def on_interrupt(self) -> Iterator[None]:
@@ -58,7 +59,7 @@ class StopSignal:
         """Why following should end; None: it should continue."""
         if self._interrupted.is_set():
             return INTERRUPTED
-        return ENDED if self._is_requested() else None
+        return self._requested()
 
     def _interrupt(self, *_: object) -> None:
         self._interrupted.set()

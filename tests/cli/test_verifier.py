@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.runtimes.verifier import VerifierResult, WaitingVerifier, verify_now
+from emulator.runtimes.verifier import INTERRUPTED, VerifierResult, WaitingVerifier, verify_now
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,28 @@ except KeyboardInterrupt:
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) == 1
     assert output.read_text() == "VALID\n"
+
+
+def test_ctrl_c_requests_the_verdict_of_a_verifier_that_waits_by_a_line(tmp_path: Path) -> None:
+    """Compose, through which a verifier in a container is followed, would end at a signal."""
+    begun, output = tmp_path / "begun", tmp_path / "output"
+    inner = f"import pathlib, sys; pathlib.Path({str(begun)!r}).touch(); print(sys.stdin.readline().strip())"
+    outer = (
+        "import sys; from emulator.runtimes.verifier import follow_now; sys.exit(follow_now(sys.argv[1:]))"
+    )
+    with output.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-c", outer, sys.executable, "-c", inner, "--wait"],
+            stdout=stream,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 60
+    while not begun.exists():
+        assert time.monotonic() < deadline, "it has not begun"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 0
+    assert output.read_text() == f"{INTERRUPTED}\n"
 
 
 def test_the_output_of_a_verifier_that_ended_early_is_reported() -> None:

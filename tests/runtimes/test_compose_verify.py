@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from emulator.config.region import LogConfig
 from emulator.runtimes.compose.command import compose_command
 from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.scenarios.await_conditions import await_condition
+from spark_jobs.live.following import INTERRUPTED
 from tests.cli.test_cli import complaints
 from tests.drills.test_containers import Load, perform, published_more
 
@@ -102,6 +105,58 @@ def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) ->
         asyncio.run(run.down())
         verdict = done(*command, "--in-network", cwd=tmp_path)
         assert json.loads(verdict) == on_host
+
+
+def test_a_running_run_is_followed_inside_its_network_until_ctrl_c(
+    run: ComposeRuntime, tmp_path: Path
+) -> None:
+    """Ctrl-C prints the verdict so far; it reaches the verifier through the client of Compose."""
+    command = (
+        sys.executable,
+        "-m",
+        "emulator.cli",
+        "verify",
+        run.run_dir,
+        "--in-network",
+        "--follow",
+        "--json",
+    )
+    program = subprocess.Popen(
+        [*map(str, command)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ended = threading.Timer(VERDICT_SECONDS, program.kill)
+    ended.start()
+    assert program.stdout is not None
+    events = []
+    for line in program.stdout:
+        events.append(json.loads(line))
+        if is_read(events[-1]) and not is_read(events[-2]):
+            program.send_signal(signal.SIGINT)
+    ended.cancel()
+    assert program.wait(VERDICT_SECONDS) == 0
+    assert events[0] == {"event": "started", "run": str(run.run_dir), "engine": "spark"}
+    assert [event["event"] for event in events[-2:]] == ["ended", "verdict"]
+    assert events[-2]["why"] == INTERRUPTED
+    report = events[-1]["report"]
+    assert report["verdict"] == "valid"
+    assert report["figures"]["published"]["acknowledged"] > 400
+    assert not containers_of(run.run_dir)
+
+
+def is_read(event: dict[str, Any]) -> bool:
+    """Return whether the verifier has read a run in which everything is replicated."""
+    return event["event"] == "progress" and event["acknowledged"] > 400 and event["converged"]
+
+
+def containers_of(run_dir: Path) -> str:
+    """Return the ids of containers of the verifier."""
+    listed = (*compose_command(), "ps", "--all", "--quiet", "verify")
+    return subprocess.run(listed, cwd=run_dir, capture_output=True, text=True, check=True).stdout
 
 
 def test_what_is_no_run_in_containers_is_refused(tmp_path: Path) -> None:
