@@ -11,6 +11,8 @@ from emulator.errors import ServerError
 from tests.broker.regions import regions, until
 from tests.client.socket_region import SocketRegion
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 FROM_THE_START = InitialPosition.EARLIEST
 
 

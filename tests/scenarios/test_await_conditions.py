@@ -22,6 +22,8 @@ from emulator.scenarios import await_conditions
 from emulator.scenarios.await_conditions import ConditionWait
 from tests.broker.regions import Regions, regions, until
 
+pytestmark = pytest.mark.usefixtures("simulation")  # virtual time: the tests wait for timers of the regions
+
 TOPIC = "persistent://public/default/orders"
 SHORT = 0.3
 LONG = 10.0
@@ -326,7 +328,7 @@ async def test_a_run_with_a_region_that_is_down_is_not_quiet_until_the_region_is
 
 
 async def test_an_open_transaction_is_not_quiet() -> None:
-    async with regions("us") as world, Client(f"pulsar://127.0.0.1:{world.ports['us']}") as us:
+    async with regions("us") as world, world.client("us") as us:
         transaction = await us.new_transaction()
         wait = awaiting(world, "quiet", None)
         assert not await wait.run(SHORT)
