@@ -180,11 +180,18 @@ def label_beside(
 
 
 def moment_label(
-    frame: PlotArea, at_s: float, words: str, y: float, kind: str, row: LabelRow, shift_max: float = 0.0
+    frame: PlotArea,
+    at_s: float,
+    words: str,
+    y: float,
+    kind: str,
+    row: LabelRow,
+    shift_max: float = 0.0,
+    character_px: float = CHARACTER_PX,
 ) -> str | None:
     """Return a label right of a moment, or left of it at the right edge; None if there is no room. `shift_max`: maximum
     distance from the moment, in pixels."""
-    x, width = frame.x(at_s), len(words) * CHARACTER_PX
+    x, width = frame.x(at_s), len(words) * character_px
     room = frame.right - (x + 5) - width
     if room < 0:
         fits = x - 5 - width >= frame.left and row.reserve(x - 5 - width, x - 5)

@@ -20,7 +20,7 @@ Tile = tuple[str, str, str]
 def head_rows(evaluation: Evaluation) -> list[tuple[str, str, bool]]:
     """Return (name, text, whether the text is a command or path) of each known property of the run."""
     head = evaluation.scenario.head
-    topology = f"{head.topology}: {head.clusters}" if head.clusters else head.topology
+    topology = ": ".join(filter(None, (head.topology, head.clusters)))
     ran = f"{duration_text(evaluation.timeline.seconds)}, from {head.created_at.replace('T', ' ')}"
     rows = [
         ("scenario", head.scenario, False),

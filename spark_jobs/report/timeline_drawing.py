@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from spark_jobs.figures.timeline import BINS, SERIES_OF, ActorLane, RegionLane, Series, Timeline
 from spark_jobs.frames.faults import Interval, TimelineMark
 from spark_jobs.report.picture import (
+    BOLD_PX,
     LABEL_PX,
     LabelRow,
     PlotArea,
@@ -342,7 +343,7 @@ def _actor_labels(frame: PlotArea, lane: ActorLane, y: float) -> list[str]:
     row, parts = LabelRow(), []
     for wait in lane.waits:
         words = f"{wait.what} {length_text(wait.seconds, wait.ended)}"
-        parts.append(moment_label(frame, wait.from_s, words, y, "label wait", row))
+        parts.append(moment_label(frame, wait.from_s, words, y, "label wait", row, character_px=BOLD_PX))
     for number, region in lane.places:
         at_s = frame.seconds * number / BINS
         parts.append(moment_label(frame, at_s, shortened(region, 20), y, "place", row, PLACE_SHIFT_PX))

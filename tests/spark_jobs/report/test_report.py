@@ -22,7 +22,7 @@ from spark_jobs.figures.scenario_run import RunInfo, ScenarioRun, ScenarioStep, 
 from spark_jobs.figures.timeline import BINS, Timeline, TimelineCount, make_timeline
 from spark_jobs.frames.faults import Interval
 from spark_jobs.report.causes import causes
-from spark_jobs.report.picture import LabelRow, PlotArea, moment_label, nice_step
+from spark_jobs.report.picture import BOLD_PX, LabelRow, PlotArea, moment_label, nice_step
 from spark_jobs.report.report import render_page, summary, write_report
 from spark_jobs.report.texts import journey_lines, legend, steps_in_short
 from spark_jobs.report.timeline_drawing import draw_timeline
@@ -326,6 +326,17 @@ class TestTimes:
 
 def links(happened: list[dict[str, Any]]) -> tuple[Interval, ...]:
     return make_timeline(("a",), {}, 0.0, 9000.0, [], happened, []).links
+
+
+def test_the_region_of_an_actor_follows_the_bold_label_of_its_wait() -> None:
+    slices = [TimelineCount("shop", "eu-central", "published", 0, 9)]
+    outages = {"shop": (Stretch(0.002, 0.0, True),)}
+    run = make_timeline(("eu-central",), {}, 0.0, 300_000.0, slices, [], [], Measures(outages=outages))
+    drawing = draw_timeline(run, 1180)
+    labels = re.findall(r'class="(label wait|place)" x="([\d.]+)"[^>]*>([^<]*)<', drawing)
+    (_, left, words), (_, right, region) = labels
+    assert (words, region) == ("outage 2 ms", "eu-central")
+    assert float(right) - float(left) > len(words) * BOLD_PX
 
 
 def test_a_label_without_room_reserves_none() -> None:
