@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from emulator.client import Client
-from emulator.net.credentials import credentials_from
-from emulator.net.tls import Certificates
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome
+from emulator.scenarios.actors.client_security import ClientSecurity
 from emulator.scenarios.actors.exclusive_producer import ExclusiveProducer
 from emulator.scenarios.actors.host import NativeHost
 from emulator.scenarios.actors.specs import HostSpec, ProducerSpec, TaskSpec
@@ -114,12 +113,12 @@ class NativeActorProgram:
         path = Path(command["run_dir"]) / "history" / f"{name}.jsonl"
         self._history = HistoryWriter(path, name, program="geoemu actor", others=["scenario"])
         recorder = _HistoryRecorder(self._history)
-        tls = None if command.get("tls") is None else Certificates(**command["tls"])
+        security = ClientSecurity.from_json(command.get("security"))
         client = Client(
             command["service_url"],
             transaction_key=fields.get("transaction_key"),
-            tls=tls,
-            credentials=credentials_from(command.get("credentials")),
+            tls=security.tls,
+            credentials=security.credentials,
         )
         if command["kind"] == "host":
             self._actor = NativeHost(HostSpec.from_json(fields), client, recorder)

@@ -15,8 +15,10 @@ from typing import Any
 
 import emulator
 from emulator.errors import Refused
+from emulator.net.credentials import NO_CREDENTIALS
 from emulator.run.directory import RunDirectory
 from emulator.run.history import seal_history
+from emulator.scenarios.actors.client_security import NO_SECURITY, ClientSecurity
 from emulator.scenarios.actors.specs import (
     ActorFailure,
     ActorSpec,
@@ -82,17 +84,16 @@ class ActorProcess:
             kind=_KINDS[type(self._part)],
             part=dataclasses.asdict(self._part),
             run_dir=str(self._run_dir.absolute()),
-            **self._security(),
+            security=self._security().to_json(),
         )
 
-    def _security(self) -> dict[str, dict[str, Any] | None]:
+    def _security(self) -> ClientSecurity:
         """Return the files for TLS and of credentials with which clients connect to the regions of the run."""
         try:
             region = RunDirectory(self._run_dir).read().regions[self._part.region]
         except Refused:  # regions of no run have none
-            return {}
-        parts = {"tls": region.tls, "credentials": region.credentials}
-        return {name: None if part is None else dataclasses.asdict(part) for name, part in parts.items()}
+            return NO_SECURITY
+        return ClientSecurity(region.tls, region.credentials or NO_CREDENTIALS)
 
     async def move(self, region: str, service_url: str) -> None:
         await self._command("move", region=region, service_url=service_url)

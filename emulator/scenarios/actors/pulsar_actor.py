@@ -28,9 +28,8 @@ from typing import Any, NoReturn
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.net.credentials import credentials_from
-from emulator.net.tls import Certificates
 from emulator.run.history import HistoryWriter
+from emulator.scenarios.actors.client_security import ClientSecurity
 from emulator.scenarios.actors.pulsar_client import PulsarActor
 from emulator.scenarios.actors.pulsar_consumer import ConsumerActor
 from emulator.scenarios.actors.pulsar_producer import ProducerActor
@@ -135,13 +134,12 @@ def main() -> NoReturn:
     history = HistoryWriter(
         run_dir / "history" / f"{name}.jsonl", name, program="geoemu actor", others=["scenario"]
     )
-    tls = None if begin.get("tls") is None else Certificates(**begin["tls"])
-    credentials = credentials_from(begin.get("credentials"))
+    security = ClientSecurity.from_json(begin.get("security"))
     actor: PulsarActor
     if begin["kind"] == "producer":
-        actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, parent.pause, tls, credentials)
+        actor = ProducerActor(ProducerSpec(**begin["part"]), history, log, parent.pause, security)
     else:
-        actor = ConsumerActor(ConsumerSpec(**begin["part"]), history, log, parent.pause, tls, credentials)
+        actor = ConsumerActor(ConsumerSpec(**begin["part"]), history, log, parent.pause, security)
     threading.Thread(target=keep_reporting, args=(actor, parent), name="counts", daemon=True).start()
     with contextlib.suppress(Leaving):
         run_commands(actor, parent, begin)

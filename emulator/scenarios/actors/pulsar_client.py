@@ -13,9 +13,10 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.net.credentials import NO_CREDENTIALS, Credentials
+from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
 from emulator.run.history import HistoryWriter
+from emulator.scenarios.actors.client_security import NO_SECURITY, ClientSecurity
 from emulator.scenarios.actors.specs import Counts
 
 OPERATION_TIMEOUT_SECONDS = 2
@@ -41,12 +42,10 @@ class PulsarActor(ABC):
         history: HistoryWriter,
         log: Path,
         pause: Pause,
-        tls: Certificates | None = None,
-        credentials: Credentials = NO_CREDENTIALS,
+        security: ClientSecurity = NO_SECURITY,
     ) -> None:
         self._region = region
-        self._credentials = credentials
-        self._tls = tls
+        self._security = security
         self._history = history
         self._log = log
         self._pause = pause
@@ -101,7 +100,7 @@ class PulsarActor(ABC):
             service_url,
             operation_timeout_seconds=OPERATION_TIMEOUT_SECONDS,
             connection_timeout_ms=CONNECTION_TIMEOUT_MS,
-            **client_options(self._tls, self._credentials),
+            **client_options(self._security.tls, self._security.credentials),
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Info, str(self._log)),
         )
         return self._client

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.net.credentials import NO_CREDENTIALS, Credentials
-from emulator.net.tls import Certificates
 from emulator.recording.responses import message_id_text
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import Outcome, payload_digest
+from emulator.scenarios.actors.client_security import NO_SECURITY, ClientSecurity
 from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, PulsarActor, read_identity
 from emulator.scenarios.actors.specs import ConsumerSpec, Counts
 
@@ -37,10 +36,9 @@ class ConsumerActor(PulsarActor):
         history: HistoryWriter,
         log: Path,
         pause: Pause,
-        tls: Certificates | None = None,
-        credentials: Credentials = NO_CREDENTIALS,
+        security: ClientSecurity = NO_SECURITY,
     ) -> None:
-        super().__init__(part.region, history, log, pause, tls, credentials)
+        super().__init__(part.region, history, log, pause, security)
         self._part = part
         self._consumer: pulsar.Consumer | None = None
         self._seen: set[tuple[str, str, str, int]] = set()

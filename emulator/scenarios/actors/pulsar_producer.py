@@ -13,11 +13,10 @@ from typing import Any, Generic, TypeVar
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.model.hashing import KeyHash
-from emulator.net.credentials import NO_CREDENTIALS, Credentials
-from emulator.net.tls import Certificates
 from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import HistoryWriter, new_session
 from emulator.run.history_events import Outcome, attributes_digest, payload_digest
+from emulator.scenarios.actors.client_security import NO_SECURITY, ClientSecurity
 from emulator.scenarios.actors.pulsar_client import RETRY_SECONDS, Pause, PulsarActor
 from emulator.scenarios.actors.specs import Counts, ProducerSpec
 
@@ -45,10 +44,9 @@ class ProducerActor(PulsarActor):
         history: HistoryWriter,
         log: Path,
         pause: Pause,
-        tls: Certificates | None = None,
-        credentials: Credentials = NO_CREDENTIALS,
+        security: ClientSecurity = NO_SECURITY,
     ) -> None:
-        super().__init__(part.region, history, log, pause, tls, credentials)
+        super().__init__(part.region, history, log, pause, security)
         self._part = part
         self._senders = [PartitionSender[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
