@@ -162,6 +162,7 @@ OTHERS: dict[str, Callable[[], bytes]] = {
     "an empty batch": lambda: with_metadata(NAME + b"\x05" + REST + tag(11) + b"\x00"),
     "a key that is no text": lambda: with_metadata(NAME + b"\x05" + REST + length_delimited(6, b"\xff\xfe")),
     "a truncated field": lambda: with_metadata(NAME + b"\x05" + REST + b"\x22\x09k"),
+    "unreadable properties": lambda: with_metadata(NAME + b"\x05" + REST + length_delimited(4, b"\xff")),
     "an unknown field": lambda: with_metadata(NAME + b"\x05" + REST + tag(99) + b"\x01"),
     "a sequence id above the maximum": lambda: send_frame(
         1, 2**63 + 5, data=plain_entry("p", 2**63 + 5, 1, b"x")

@@ -260,6 +260,8 @@ def forged(change: str) -> Build:
                 entry = assemble(begin + tag(11) + b"\x03", b"forged")
             case "no key":
                 entry = assemble(begin + length_delimited(6, b"\xff"), b"forged")
+            case "unreadable properties":
+                entry = assemble(begin + length_delimited(4, b"\xff"), b"forged")
             case "no metadata":
                 entry = assemble(b"", b"forged")
             case "too much metadata":
@@ -276,8 +278,8 @@ def forged(change: str) -> Build:
 
 FORGERIES = (
     "checksum", "no checksum", "broker metadata", "nothing", "short", "another name", "a second name",
-    "a second sequence id", "another sequence id", "no key", "no metadata", "too much metadata",
-    "an unannounced batch", "a longer command", "a transaction",
+    "a second sequence id", "another sequence id", "no key", "unreadable properties", "no metadata",
+    "too much metadata", "an unannounced batch", "a longer command", "a transaction",
 )  # fmt: skip
 
 plain = st.builds(usual, metadatas, payloads)
