@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from emulator.model.crc import crc32c
 from emulator.wire.codec_hot.publishing import usual_send
 from emulator.wire.command_types import CommandType
 from emulator.wire.entry_layout import CHECKSUM_BYTES, HEAD_BYTES, USUAL_MAGIC, payload_from, read_head
