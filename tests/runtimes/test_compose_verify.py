@@ -107,6 +107,7 @@ def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) ->
         assert json.loads(verdict) == on_host
 
 
+@pytest.mark.slow
 def test_a_running_run_is_followed_inside_its_network_until_ctrl_c(
     run: ComposeRuntime, tmp_path: Path
 ) -> None:
