@@ -26,6 +26,8 @@ from emulator.simulation.simulation import Simulation
 from emulator.simulation.world import World
 from emulator.simulation.world import world as simulated_world
 
+from .browser import browser as browser
+
 if TYPE_CHECKING:
     from emulator.runtimes.kafka_server import KafkaServer
 

@@ -12,7 +12,7 @@ import pytest
 from emulator.config.loading import load_topology
 from emulator.config.topology import Topology
 from tests.broker.admin.served import Served, served
-from tests.dashboard.conftest import TIMEOUT_MS
+from tests.browser import TIMEOUT_MS
 from tests.dashboard.served_dashboard import (
     HTML,
     ServedDashboard,

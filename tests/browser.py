@@ -1,4 +1,4 @@
-"""A browser for the tests of the page."""
+"""A browser for tests of pages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 TIMEOUT_MS = 30_000
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
+    """Chromium. Until the end of the module, an event loop of its driver seems to run in this thread."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         reason = "no Chromium on this machine (Debian: apt-get install chromium)"
