@@ -301,7 +301,7 @@ def test_a_role_may_send_these_commands(region: Served, principal: Principal) ->
                 connection = Listening(region.region)
                 connection.raise_trust(TrustLevel.CLIENT, principal)
                 sent = pb.BaseCommand(type=type_, **{field: message})
-                dispatch(connection, type_, sent.SerializeToString(), b"")
+                dispatch(connection, [(type_, sent.SerializeToString(), b"")], 0)
                 permitted = set(permissions.split()) <= set(held.split())
                 assert connection.passed == permitted, (principal, tenant, message)
                 assert error_in(connection.answers) == (None if permitted else pb.AuthorizationError)
@@ -318,7 +318,7 @@ def test_a_tenant_that_does_not_exist(region: Served, role: str) -> None:
         connection.raise_trust(TrustLevel.CLIENT, Principal(role))
         body = pb.CommandPartitionedTopicMetadata(topic="persistent://absent/ns/orders", request_id=1)
         sent = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=body)
-        dispatch(connection, sent.type, sent.SerializeToString(), b"")
+        dispatch(connection, [(sent.type, sent.SerializeToString(), b"")], 0)
         return error_in(connection.answers)
 
     admin = Admin(region.region, {})
@@ -340,7 +340,7 @@ def test_a_command_with_very_many_participants_is_refused_before_they_are_checke
             txnid_least_bits=1, txnid_most_bits=0, request_id=1, partitions=topics
         )
         sent = pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
-        dispatch(connection, sent.type, sent.SerializeToString(), b"")
+        dispatch(connection, [(sent.type, sent.SerializeToString(), b"")], 0)
         assert (connection.passed, error_in(connection.answers)) == (0, pb.NotAllowedError)
 
     asyncio.run_coroutine_threadsafe(check(), region.loop).result(10)
