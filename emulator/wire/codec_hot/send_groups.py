@@ -46,6 +46,8 @@ class SendGroup(NamedTuple):
 class PlainSends:
     """Recognises the plain messages of one producer."""
 
+    __slots__ = ("_command_begin", "_metadata_begin", "_plain_rest", "_producer_id")
+
     def __init__(self, producer_id: int, producer_name: str) -> None:
         self._producer_id = producer_id
         self._command_begin = b"\x08" + varint(producer_id) + _SEQUENCE_ID_TAG
