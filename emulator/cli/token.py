@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from emulator.cli.application import app
 from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile
-from emulator.config.security import TokenConfig
+from emulator.config.security import ENVIRONMENT, TokenConfig
 from emulator.errors import Refused
 
 SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -69,15 +70,14 @@ def issue(
     config: TokenConfig | None,
 ) -> str:
     """Return a token. Raises Refused if there is no usable key."""
-    from emulator.config.tokens import claims_of, signed_by_private_key, signed_by_secret
+    from emulator.config.tokens import claims_of, read_secret, signed_by_private_key, signed_by_secret
 
     claims = claims_of(role, config or TokenConfig(), expires_seconds)
     try:
         if private_key is not None:
             return signed_by_private_key(claims, private_key)
-        if secret_key is None:
-            secret_key = _configured_secret(config)
-        return signed_by_secret(claims, secret_key)
+        secret = _configured_secret(config) if secret_key is None else read_secret(secret_key)[0]
+        return signed_by_secret(claims, secret)
     except ImportError as missing:
         raise Refused(f"tokens need the package {missing.name}: pip install 'geoemu[security]'") from None
     except (OSError, ValueError) as problem:
@@ -93,12 +93,20 @@ def _create(secret_key: Path) -> None:
         raise Refused(str(failure)) from None
 
 
-def _configured_secret(config: TokenConfig | None) -> Path:
+def _configured_secret(config: TokenConfig | None) -> bytes:
+    """Return the secret key that the topology names, as a file or an environment variable."""
+    from emulator.config.tokens import read_secret, secrets_in
+
     if config is None:
         raise Refused("the topology has no security.authentication.token: give --secret-key or --private-key")
     if not config.secret_key:
         raise Refused("the topology has only the public key of tokens: give --private-key")
-    return Path(config.secret_key)
+    if not config.secret_key.startswith(ENVIRONMENT):
+        return read_secret(Path(config.secret_key))[0]
+    content = os.environ.get(config.secret_key.removeprefix(ENVIRONMENT))
+    if not content:
+        raise Refused(f"{config.secret_key}: the environment variable, which the topology names, is not set")
+    return secrets_in(content.encode(), config.secret_key)[0]
 
 
 def _config(file: Path) -> TokenConfig | None:

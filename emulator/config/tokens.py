@@ -32,7 +32,12 @@ def read_secret(path: Path) -> tuple[bytes, ...]:
     """Return the secrets that a file means: its bytes, as `pulsar tokens create-secret-key` writes them and Pulsar
     reads `file:`, and the bytes that it encodes if its content is base64 (`create-secret-key --base64`, which Pulsar
     decodes from `data:;base64,`). Raises OSError, or ValueError for one that is too short."""
-    raw = read_key_file(path)
+    return secrets_in(read_key_file(path), str(path))
+
+
+def secrets_in(raw: bytes, source: str) -> tuple[bytes, ...]:
+    """Return the secrets that the content of a file, or of an environment variable, means. Raises ValueError, which
+    names the source, for one that is too short."""
     found = [raw] if len(raw) >= SECRET_BYTES_MIN else []
     try:
         decoded = base64.b64decode(b"".join(raw.split()), validate=True)
@@ -42,7 +47,7 @@ def read_secret(path: Path) -> tuple[bytes, ...]:
         found.append(decoded)
     if not found:
         raise ValueError(
-            f"{path}: a secret key needs {SECRET_BYTES_MIN} bytes at least, this one has {len(raw)}"
+            f"{source}: a secret key needs {SECRET_BYTES_MIN} bytes at least, this one has {len(raw)}"
         )
     return tuple(found)
 
@@ -66,11 +71,11 @@ def claims_of(role: str, config: TokenConfig, expires_seconds: float | None) -> 
     return claims
 
 
-def signed_by_secret(claims: Mapping[str, Any], path: Path) -> str:
-    """Return a token (HS256). Raises OSError or ValueError if the file is no secret key."""
+def signed_by_secret(claims: Mapping[str, Any], secret: bytes) -> str:
+    """Return a token (HS256)."""
     import jwt
 
-    return str(jwt.encode(dict(claims), read_secret(path)[0], "HS256"))
+    return str(jwt.encode(dict(claims), secret, "HS256"))
 
 
 def signed_by_private_key(claims: Mapping[str, Any], path: Path) -> str:

@@ -51,6 +51,31 @@ def test_the_first_token_creates_the_key_that_the_topology_names(tmp_path: Path)
     assert provider.verify(issued(tmp_path, "ana"), None, 0) == Credential("ana")
 
 
+def test_the_topology_may_name_an_environment_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_topology(
+        tmp_path,
+        """
+        clusters: [americas]
+        security:
+          authentication:
+            token: {secret_key: "env:TOKEN_KEY"}
+        """,
+    )
+    for content, problem in ((None, "is not set"), ("short", "a secret key needs 32 bytes")):
+        if content is not None:
+            monkeypatch.setenv("TOKEN_KEY", content)
+        done = geoemu("token", "app", folder=tmp_path)
+        assert done.returncode == 2
+        assert problem in done.stderr
+        assert "env:TOKEN_KEY" in done.stderr
+    (tmp_path / "token.key").write_text("k" * 40)
+    monkeypatch.setenv("TOKEN_KEY", "k" * 40)
+    provider = TokenProvider(TokenConfig(secret_key=str(tmp_path / "token.key")))
+    assert provider.verify(issued(tmp_path, "app"), None, 0) == Credential("app")
+
+
 def test_private_keys(tmp_path: Path) -> None:
     curve = ec.generate_private_key(ec.SECP256R1())
     for key, content in (

@@ -98,7 +98,7 @@ def _token(options: argparse.Namespace) -> str:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "key"
         if options.secret_key is not None:
-            return signed_by_secret(claims, as_file(options.secret_key, copy))
+            return signed_by_secret(claims, read_secret(as_file(options.secret_key, copy))[0])
         return signed_by_private_key(claims, as_file(options.private_key, copy))
 
 
