@@ -258,7 +258,7 @@ class BrokerSettings:
     0: unlimited."""
     http_connections_per_host_max: int = 1_024
     """The same for the connections from one address. 0: unlimited."""
-    failed_authentications_per_host_max: int = 100
+    failed_authentications_per_host_max: int = 0
     """Maximum of wrong credentials from one address per minute. Above it, the region refuses further credentials of the
     address without reading them. 0: unlimited."""
     producers_per_connection_max: int = 100_000

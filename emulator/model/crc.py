@@ -7,6 +7,7 @@ read the metadata of installed packages to find its own version: a twentieth of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
@@ -18,8 +19,8 @@ def _extension() -> ModuleType:
     if package is None:
         raise ModuleNotFoundError("No module named 'crc32c'", name="crc32c")
     spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
-    assert spec is not None, "the package crc32c has no module _crc32c"
-    assert spec.loader is not None, "the module _crc32c cannot be loaded"
+    if spec is None or spec.loader is None:  # another version of the package, with other modules
+        return import_module("crc32c")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -36,6 +36,14 @@ def test_a_crash_is_no_verdict() -> None:
     assert verify_now([sys.executable, "-c", "raise ZeroDivisionError"]).exit_code == 2
 
 
+def wait_for(file: Path) -> None:
+    """Return when a program has created the file by which it reports that it has begun."""
+    deadline = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < deadline, "it has not begun"
+        time.sleep(0.01)
+
+
 def test_ctrl_c_waits_for_the_program_to_take_down_what_it_has_started(tmp_path: Path) -> None:
     """The program stands for one that has to stop its container."""
     begun, ended = tmp_path / "begun", tmp_path / "ended"
@@ -54,10 +62,7 @@ except KeyboardInterrupt:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 30
-    while not begun.exists():
-        assert time.monotonic() < deadline, "it has not begun"
-        time.sleep(0.01)
+    wait_for(begun)
     os.killpg(process.pid, signal.SIGINT)
     process.wait(30)
     assert ended.exists()
@@ -139,10 +144,7 @@ except KeyboardInterrupt:
         process = subprocess.Popen(
             [sys.executable, "-c", outer, sys.executable, "-c", inner], stdout=stream, start_new_session=True
         )
-    deadline = time.monotonic() + 60
-    while not begun.exists():
-        assert time.monotonic() < deadline, "it has not begun"
-        time.sleep(0.01)
+    wait_for(begun)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) == 1
     assert output.read_text() == "VALID\n"
@@ -161,10 +163,7 @@ def test_ctrl_c_requests_the_verdict_of_a_verifier_that_waits_by_a_line(tmp_path
             stdout=stream,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 60
-    while not begun.exists():
-        assert time.monotonic() < deadline, "it has not begun"
-        time.sleep(0.01)
+    wait_for(begun)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) == 0
     assert output.read_text() == f"{INTERRUPTED}\n"

@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import crc32c as package
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.model import crc
 from emulator.model.crc import crc32c
 
 
@@ -21,3 +23,8 @@ def test_a_region_does_not_import_the_package() -> None:
     program = "import sys, emulator.broker.main; print(*{'crc32c', 'argparse'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_package_with_other_modules_is_imported_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crc.PathFinder, "find_spec", lambda name, path: None)
+    assert crc._extension() is package

@@ -9,7 +9,7 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.topic.metrics import Traffic
-from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup
+from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup, PendingPublish
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import (
     MESSAGE_BYTES_MIN,
@@ -358,7 +358,9 @@ class ConnectedProducer:
         self.pending_bytes -= acknowledged_bytes
         self.connection.flow_control.answered(acknowledged_bytes)
         if self.request.is_compact_stream and self.source_region is not None:
-            last = publishes[-1].info.source_position or BEFORE_EVERYTHING  # type: ignore[union-attr]
+            newest = publishes[-1]
+            assert isinstance(newest, PendingPublish), "entries of other regions are published one by one"
+            last = newest.info.source_position or BEFORE_EVERYTHING
             self.connection.write(encode_peer_receipt(self.producer_id, last, len(publishes)))
         else:
             receipts = self._receipts(publishes)
