@@ -3,7 +3,6 @@ renewed is used by the next connection, and when a region requests a newer one."
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +27,6 @@ class Credentials:
         if self.basic:
             return "basic", Path(self.basic).read_bytes().strip()
         return ("tls", b"") if self.tls else ("", b"")
-
-    def http_header(self) -> str:
-        """Return the value of the header Authorization; empty: none is needed. Raises OSError if a file cannot be
-        read."""
-        method, data = self.login()
-        if method == "token":
-            return f"Bearer {data.decode('latin-1')}"
-        return f"Basic {base64.b64encode(data).decode()}" if method == "basic" else ""
 
     def plugin(self) -> tuple[str, str]:
         """Return Pulsar's settings authPlugin and authParams, which name the files. Empty: no plugin is needed."""

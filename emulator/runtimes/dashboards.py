@@ -21,7 +21,6 @@ PROMETHEUS_SERVICE: Final = "prometheus"
 GRAFANA_SERVICE: Final = "grafana"
 DASHBOARD_SERVICES: Final = (PROMETHEUS_SERVICE, GRAFANA_SERVICE)
 PROMETHEUS_PORT: Final = 9090
-GRAFANA_PORT: Final = 3000
 PROVISIONING: Final = PurePosixPath("/etc/grafana/provisioning")
 BOARDS: Final = PurePosixPath("/var/lib/geoemu-dashboards")
 """Folder of the dashboards in Grafana's container."""

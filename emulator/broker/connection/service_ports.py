@@ -38,10 +38,6 @@ class ServiceUrls(NamedTuple):
             f"pulsar+ssl://{in_url(host)}:{secured}" if secured else "",
         )
 
-    @property
-    def preferred(self) -> str:
-        return self.secured or self.plain
-
 
 class ServicePorts:
     """The ports at which one region accepts clients."""

@@ -153,8 +153,6 @@ class DeliveryScan:
         messages that never reach it are not in the state."""
         self.state = state
         self.source = source
-        self.not_for_source = 0
-        """Number of messages that never reach `source`."""
         self._ledger_id = ledger_id
         self._partial: dict[Origin, PartialBatch] = {}
         self._sizes: dict[int, OriginSet] = {}
@@ -169,7 +167,6 @@ class DeliveryScan:
         if state.resume is None:
             state.resume = Position(self._ledger_id, entry.entry_id)
         if not reaches_source:
-            self.not_for_source += count
             return
         state.messages += count
         known = state.oldest_publish_ms
