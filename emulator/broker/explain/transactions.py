@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.core.transactions.coordinator import LiveTransaction
+from emulator.core.transactions.live import LiveTransaction
 from emulator.model.explanations import Explanation
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.transaction_names import SEPARATOR, TransactionStatus, TxnId, full_text

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from emulator.broker.topic_directory.loaded_topic import OpenMode
-from emulator.core.transactions.coordinator import LiveTransaction
+from emulator.core.transactions.live import LiveTransaction
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from emulator.core.transactions.coordinator import (
     PARTICIPANTS_BYTES_MAX,
     Coordinator,
     CoordinatorLimits,
-    KeyTransaction,
 )
 from emulator.core.transactions.journal_format import (
     Holder,
@@ -23,6 +22,7 @@ from emulator.core.transactions.journal_format import (
     decode,
     encode,
 )
+from emulator.core.transactions.live import KeyTransaction
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.model.transaction_names import KEY_CHARACTERS_MAX, TransactionStatus, TxnId
 

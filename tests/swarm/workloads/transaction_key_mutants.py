@@ -8,9 +8,10 @@ from typing import Any
 
 from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.transactions.coordinator import Coordinator, LiveTransaction
+from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.journal_format import Began, Granted, KeyEntry
 from emulator.core.transactions.keys import KeyBook
+from emulator.core.transactions.live import LiveTransaction
 from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks, commit
 from emulator.model.transaction_names import TxnId
 from tests.swarm.mutant import Mutant, parts

@@ -10,9 +10,10 @@ from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.topic.topic import Topic
 from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.broker.transactions.coordinators import NOT_ENABLED, TransactionCoordinators
-from emulator.core.transactions.coordinator import BY_OPERATOR, KeyTransaction, LiveTransaction
+from emulator.core.transactions.coordinator import BY_OPERATOR
 from emulator.core.transactions.journal_format import Holder
 from emulator.core.transactions.keys import KeyState
+from emulator.core.transactions.live import KeyTransaction, LiveTransaction
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.errors import ProtocolError
 from emulator.model.transaction_names import SEPARATOR, TxnId, full_text
