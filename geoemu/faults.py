@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from emulator.model.values import HEALTHY, DiskCondition, bytes_per_second_in, fraction_in, ppm_in, seconds_in
-from emulator.run.directory import links_of
+from emulator.run.record import links_of
 from emulator.runtimes.contract import Link, RunStatus, Runtime
 from emulator.runtimes.faults import ClockFault, DiskFault, Fault, LinkFault, link_fault, link_pairs
 from emulator.runtimes.frame_faults import link_of

@@ -13,8 +13,9 @@ from emulator.cli.explain import differences, differences_as_text
 from emulator.config.region import BrokerSettings, LinkShape
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import Refused
-from emulator.run.directory import RegionRecord, RunDirectory, RunRecord
+from emulator.run.directory import RunDirectory
 from emulator.run.processes import ProcessIdentity
+from emulator.run.record import RegionRecord, RunRecord
 from tests.cli.test_cli import geoemu
 
 NAMESPACE = "namespace/public%2Fdefault"

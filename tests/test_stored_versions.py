@@ -16,7 +16,8 @@ from emulator.config.region import REGION_CONFIG_VERSION, RegionConfig
 from emulator.config.topology import TOPOLOGY_VERSION, Topology
 from emulator.errors import Refused
 from emulator.model.stored_keys import STORE_FORMAT
-from emulator.run.directory import RUN_VERSION, RunDirectory
+from emulator.run.directory import RunDirectory
+from emulator.run.record import RUN_VERSION
 from emulator.storage.sqlite.file import FORMAT_VERSION
 
 ROOT = Path(__file__).parents[1]

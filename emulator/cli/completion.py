@@ -16,7 +16,8 @@ import typer
 
 import emulator
 from emulator.errors import GeoemuError
-from emulator.run.directory import RegionRecord, find_run
+from emulator.run.directory import find_run
+from emulator.run.record import RegionRecord
 
 QUERY_SECONDS: Final = 0.15
 """Time within which regions must respond; names of those that do not are not offered."""

@@ -14,7 +14,7 @@ from emulator.cli.application import open_run_of
 from emulator.config.region import LinkShape
 from emulator.config.shapes import with_routes
 from emulator.net.tls import Certificates
-from emulator.run.directory import LinkStatus, links_of
+from emulator.run.record import LinkStatus, links_of
 from emulator.runtimes.admin_client import break_request, link_request
 from emulator.runtimes.contract import Link, RegionStatus, RunStatus, Runtime
 

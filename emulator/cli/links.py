@@ -36,7 +36,7 @@ from emulator.cli.fault_options import (
 from emulator.cli.options import AsCurl, RunDir
 from emulator.config.region import LinkShape
 from emulator.model.frame_faults import FrameAction
-from emulator.run.directory import LinkStatus
+from emulator.run.record import LinkStatus
 from emulator.runtimes.contract import BREAKS, Runtime
 from emulator.runtimes.faults import LinkFault, link_fault, link_pairs
 from emulator.runtimes.frame_faults import frame_changes, link_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from emulator.model.reasons import Cause
 from emulator.model.values import HEALTHY, RIGHT_CLOCK
-from emulator.run.directory import LinkStatus
+from emulator.run.record import LinkStatus
 from emulator.runtimes.contract import RunStatus
 
 STYLES = {

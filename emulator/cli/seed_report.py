@@ -103,7 +103,8 @@ class SeedReport:
 def store_run(outcome: SimulationOutcome, path: Path) -> None:
     """Write the logs and histories of a simulated run as an ordinary run folder that has ended."""
     from emulator.config.topology import RegionPorts
-    from emulator.run.directory import RunDirectory, new_record
+    from emulator.run.directory import RunDirectory
+    from emulator.run.record import new_record
     from emulator.simulation.run_folder import write_evidence
 
     regions = outcome.topology.regions

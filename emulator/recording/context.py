@@ -15,7 +15,8 @@ from emulator.errors import Refused
 from emulator.net.addresses import is_loopback, is_wildcard
 from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
-from emulator.run.directory import RegionRecord, RunDirectory, find_run
+from emulator.run.directory import RunDirectory, find_run
+from emulator.run.record import RegionRecord
 
 NON_PERSISTENT_PREFIX = "non-persistent://"
 """Prefix of topics that are not recorded: non-persistent topics guarantee no delivery."""

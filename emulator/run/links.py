@@ -9,7 +9,8 @@ from emulator.config.shapes import Link, with_routes
 from emulator.config.topology import Topology
 from emulator.errors import Refused
 from emulator.model.values import CLIENTS
-from emulator.run.directory import RunRecord, links_of, refuse_unknown
+from emulator.run.directory import refuse_unknown
+from emulator.run.record import RunRecord, links_of
 
 
 def change_links(

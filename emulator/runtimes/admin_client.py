@@ -12,7 +12,7 @@ from emulator.net import http
 from emulator.net.control import read_control
 from emulator.net.http import RESPONSE_SECONDS, HttpResponse, NoHttpResponse
 from emulator.net.tls import Certificates, network_with
-from emulator.run.directory import RegionRecord
+from emulator.run.record import RegionRecord
 
 __all__ = ["RESPONSE_SECONDS", "AdminExchange", "HttpResponse", "NoHttpResponse", "call"]
 

@@ -28,7 +28,7 @@ from emulator.config.topology import Topology
 from emulator.model.values import HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
 from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
-from emulator.run.directory import LinkStatus
+from emulator.run.record import LinkStatus
 
 Link = tuple[str, str]
 """(source, target) of one direction: two regions, or a region and `clients`."""

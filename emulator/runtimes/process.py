@@ -19,16 +19,10 @@ from pathlib import Path
 from emulator.config.region import RegionConfig
 from emulator.config.topology import CONFIGURATION_FILE, RegionPorts, Topology, region_config
 from emulator.errors import Refused, RuntimeFailure
-from emulator.run.directory import (
-    RunDirectory,
-    RunRecord,
-    claim_new_run,
-    new_record,
-    refuse_unknown,
-    replace_file,
-)
+from emulator.run.directory import RunDirectory, claim_new_run, refuse_unknown, replace_file
 from emulator.run.lost_stores import move_lost_store
 from emulator.run.processes import ProcessState, state_of
+from emulator.run.record import RunRecord, new_record
 from emulator.runtimes import region_kafka
 from emulator.runtimes.contract import RegionState
 from emulator.runtimes.listening import WantedPort, choose_ports, with_addresses

@@ -15,8 +15,9 @@ from dataclasses import asdict
 
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.values import DiskCondition, checked_drift_ppm
-from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, refuse_unknown
+from emulator.run.directory import RunDirectory, refuse_unknown
 from emulator.run.processes import ProcessState
+from emulator.run.record import RegionRecord, RunRecord
 from emulator.runtimes.admin_client import NoHttpResponse, call, describe
 
 States = Mapping[str, ProcessState]

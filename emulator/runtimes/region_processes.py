@@ -21,8 +21,9 @@ import emulator
 from emulator.config.region import LinkShape, PeerConfig, RegionConfig
 from emulator.errors import RuntimeFailure
 from emulator.model.values import CLIENTS
-from emulator.run.directory import RunDirectory, RunRecord, replace_file
+from emulator.run.directory import RunDirectory, replace_file
 from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
+from emulator.run.record import RunRecord
 from emulator.runtimes.regions import forced_kill_failure
 from emulator.runtimes.run_secrets import without_secrets
 

@@ -21,9 +21,10 @@ from emulator.config.region import LinkShape
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.values import CLIENTS, ClockOffset
-from emulator.run.directory import RunDirectory, RunRecord, link_statuses, links_of, refuse_unknown
+from emulator.run.directory import RunDirectory, refuse_unknown
 from emulator.run.links import change_links, refuse_unknown_link
 from emulator.run.processes import ProcessState
+from emulator.run.record import RunRecord, link_statuses, links_of
 from emulator.runtimes.admin_client import (
     AdminExchange,
     NoHttpResponse,

@@ -19,7 +19,7 @@ from emulator.config.topology import Topology
 from emulator.dashboard.server import TOKEN_HEADER, DashboardServer
 from emulator.errors import RuntimeFailure
 from emulator.model.values import CLIENTS, HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
-from emulator.run.directory import LinkStatus, links_of
+from emulator.run.record import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from tests.broker.admin.served import DEADLINE_SECONDS, Reply, Served, reply_in
 from tests.runtimes.fixtures import small_topology

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from emulator.config.loading import load_topology
 from emulator.config.region import LinkShape
 from emulator.config.topology import RegionPorts, Topology
-from emulator.run.directory import RunRecord, link_statuses, links_of, new_record
 from emulator.run.links import change_links
+from emulator.run.record import RunRecord, link_statuses, links_of, new_record
 from tests.config.topology_files import write_topology
 
 LINK_STATES = st.sampled_from(("up", "held", "cut"))

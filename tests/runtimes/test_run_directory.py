@@ -13,16 +13,9 @@ import pytest
 from emulator.config.region import LinkShape
 from emulator.config.topology import RegionPorts, Topology
 from emulator.errors import Refused
-from emulator.run.directory import (
-    RUN_VERSION,
-    RunDirectory,
-    RunRecord,
-    claim_new_run,
-    find_run,
-    links_of,
-    region_record,
-)
+from emulator.run.directory import RunDirectory, claim_new_run, find_run
 from emulator.run.processes import ProcessIdentity, identify
+from emulator.run.record import RUN_VERSION, RunRecord, links_of, region_record
 
 from .fixtures import small_topology
 

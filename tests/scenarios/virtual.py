@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from emulator.config.region import LinkShape, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import RuntimeFailure
-from emulator.run.directory import LinkStatus
 from emulator.run.history import HistoryWriter
+from emulator.run.record import LinkStatus
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from emulator.scenarios.actors.specs import (
     ActorFailure,

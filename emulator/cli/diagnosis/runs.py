@@ -8,8 +8,9 @@ from shlex import quote
 
 from emulator.cli.diagnosis.finding import Finding
 from emulator.errors import Refused
-from emulator.run.directory import HOME, RunDirectory, RunRecord
+from emulator.run.directory import HOME, RunDirectory
 from emulator.run.processes import state_of
+from emulator.run.record import RunRecord
 
 
 def check_runs(folder: Path) -> Iterator[Finding]:

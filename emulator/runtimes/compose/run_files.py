@@ -12,7 +12,8 @@ from pathlib import Path
 from emulator.config.region import RegionConfig
 from emulator.config.topology import Topology
 from emulator.errors import Refused
-from emulator.run.directory import RunDirectory, claim_new_run, new_record, replace_file
+from emulator.run.directory import RunDirectory, claim_new_run, replace_file
+from emulator.run.record import new_record
 from emulator.runtimes.compose.file import (
     CONTAINER_USER,
     REPORT_FOLDER,

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import RuntimeFailure
-from emulator.run.directory import RunDirectory, RunRecord, claim_new_run, refuse_unknown
+from emulator.run.directory import RunDirectory, claim_new_run, refuse_unknown
 from emulator.run.processes import ProcessState
+from emulator.run.record import RunRecord
 from emulator.runtimes.compose.command import compose, compose_command
 from emulator.runtimes.compose.containers import STOP_SECONDS, RunContainers, state_of_container
 from emulator.runtimes.compose.file import CONFIGURATION_DIR

@@ -16,7 +16,7 @@ from emulator.config.region import LinkShape
 from emulator.config.shapes import with_routes
 from emulator.errors import Refused, RuntimeFailure, StorageError
 from emulator.model.values import CLIENTS, ClockOffset, DiskCondition, checked_drift_ppm
-from emulator.run.directory import LinkStatus, links_of
+from emulator.run.record import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from emulator.simulation.host import HostDied, HostState
 from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
