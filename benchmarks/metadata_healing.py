@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 from random import Random
 
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.metadata.event import is_synced
 from emulator.model.stored_keys import NamespacePath

@@ -20,7 +20,8 @@ from typing import Any, Final
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.broker.topic_directory.loaded_topic import OpenMode
-from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.core.flow.rate_limit import RateLimit
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.lifetime import COMPACTION_THRESHOLD, MESSAGE_TTL

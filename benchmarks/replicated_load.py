@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.brokers import RunningBroker, processor_seconds
 from benchmarks.load_generator import new_topic, publish
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import LinkShape
 from emulator.config.topology import Topology
 from emulator.runtimes.process import ProcessRuntime
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.client import Client, Consumer, InitialPosition, Producer
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import LinkShape
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 

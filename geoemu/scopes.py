@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Link
 from emulator.runtimes.faults import LinkFault

@@ -24,7 +24,8 @@ from emulator.broker.admin.resources import SUBJECTS
 from emulator.cli.verbs import app
 from emulator.client import InitialPosition
 from emulator.config import link_profiles, shapes
-from emulator.config.region import BrokerSettings, LinkShape
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.config.topology import ClusterSpec
 from emulator.errors import MEANINGS, ServerError
 from emulator.model.reasons import Question, rows_of

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from emulator.cli.explain import differences, differences_as_text
-from emulator.config.region import BrokerSettings, LinkShape
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.run.directory import RunDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.errors import RuntimeFailure
 from emulator.run.history_events import read_events
 from geoemu.run import Geo

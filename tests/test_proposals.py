@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.config.broker_settings import BrokerSettings
 from emulator.config.compatibility import SWITCHES
-from emulator.config.region import BrokerSettings
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs" / "proposals").glob("*.md"))

@@ -22,7 +22,9 @@ from emulator.broker.subscription.blocked_snapshots import BlockedSnapshots
 from emulator.broker.topic.entry_cache import EntryCachePool
 from emulator.broker.topic.metrics import AccessFigures
 from emulator.broker.topic.pending_publish import IssuedAppends
-from emulator.config.region import BrokerSettings, LinkShape, RegionConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import RegionConfig
 from emulator.net.http_connections import HttpConnections
 from emulator.net.network import Network
 from emulator.storage.configuration.contract import ConfigurationMedium

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.cli.application import open_run_of
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.config.shapes import with_routes
 from emulator.net.tls import Certificates
 from emulator.run.record import LinkStatus, links_of

@@ -34,7 +34,7 @@ from emulator.cli.fault_options import (
     UpFraction,
 )
 from emulator.cli.options import AsCurl, RunDir
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.model.frame_faults import FrameAction
 from emulator.run.record import LinkStatus
 from emulator.runtimes.contract import BREAKS, Runtime

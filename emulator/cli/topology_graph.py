@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.config.shapes import Link
 from emulator.config.topology import Topology
 from emulator.runtimes.contract import RunStatus

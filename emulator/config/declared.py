@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emulator.config.broker_settings import BrokerSettings
 from emulator.config.link_profiles import profile_fields
+from emulator.config.link_shape import LinkShape
 from emulator.config.models import (
     ALL,
     ClusterFile,
@@ -25,7 +27,7 @@ from emulator.config.models import (
     RegionSettings,
     TopologyFile,
 )
-from emulator.config.region import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, PulsarPeerConfig
+from emulator.config.region import LogConfig, NamespaceConfig, PulsarPeerConfig
 from emulator.config.shapes import ShapeName, hops, joined, routes
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.config.yaml_errors import KeyPath

@@ -13,9 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from emulator.config import region as region_config
+from emulator.config.broker_settings import BrokerSettings
 from emulator.config.models import ClusterFile, TopologyFile
-from emulator.config.region import BrokerSettings
 
 SCHEMAS_DIR = Path(__file__).parents[1] / "schemas"
 _MODELS: dict[str, type[BaseModel]] = {
@@ -54,13 +53,9 @@ def _simplified(part: Any) -> Any:
 
 
 def _field_docstrings(dataclass_type: type) -> dict[str, str]:
-    """Return field -> docstring of a dataclass in `region_config`."""
-    module = ast.parse(inspect.getsource(region_config))
-    definition = next(
-        node
-        for node in module.body
-        if isinstance(node, ast.ClassDef) and node.name == dataclass_type.__name__
-    )
+    """Return field -> docstring of a dataclass."""
+    definition = ast.parse(inspect.getsource(dataclass_type)).body[0]
+    assert isinstance(definition, ast.ClassDef)
     return {
         node.target.id: inspect.cleandoc(below.value.value)
         for node, below in zip(definition.body, definition.body[1:], strict=False)

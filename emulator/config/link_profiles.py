@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.errors import Refused
 from emulator.model.suggestions import nearest
 

@@ -20,9 +20,9 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.config.broker_settings import BrokerSettings
 from emulator.config.config_model import ConfigModel
 from emulator.config.link_profiles import LinkProfileName
-from emulator.config.region import BrokerSettings
 from emulator.config.security_models import Role, SecurityPart
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
@@ -184,7 +184,7 @@ def _setting_type(setting: str, hint: Any) -> Any:
 if TYPE_CHECKING:
 
     class RegionSettings(ConfigModel):
-        """The fields of `region.BrokerSettings`, each optional."""
+        """The fields of `BrokerSettings`, each optional."""
 
 else:
     _hints = get_type_hints(BrokerSettings)

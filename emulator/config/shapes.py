@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Literal
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 
 ShapeName = Literal["mesh", "ring", "hub", "chain", "active-standby"]
 Link = tuple[str, str]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.config.region import (
-    BrokerSettings,
     ConfigurationConfig,
-    LinkShape,
     LogConfig,
     NamespaceConfig,
     PeerConfig,

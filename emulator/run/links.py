@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.config.shapes import Link, with_routes
 from emulator.config.topology import Topology
 from emulator.errors import Refused

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast
 
 from emulator.config.link_profiles import profile_of
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.config.shapes import Link
 from emulator.config.topology import RegionPorts, RegionSpec, Topology
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition

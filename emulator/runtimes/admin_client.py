@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.net import http
 from emulator.net.control import read_control
 from emulator.net.http import RESPONSE_SECONDS, HttpResponse, NoHttpResponse

@@ -140,7 +140,7 @@ class Runtime(Protocol):
         ...
 
     async def change_links(self, links: Sequence[Link], changes: Mapping[str, Any]) -> None:
-        """Change fields of `config.region.LinkShape` of these directions of links, for data sent from now on."""
+        """Change fields of `config.link_shape.LinkShape` of these directions of links, for data sent from now on."""
         ...
 
     async def break_connections(self, links: Sequence[Link], how: str) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from emulator.config.link_profiles import PROFILES, profile_fields, profile_name
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.errors import Refused
 from emulator.model.frame_faults import FrameAction
 from emulator.model.suggestions import nearest
@@ -134,7 +134,7 @@ class LinkFault:
     """(source, target) of each link; both directions unless `one_way`."""
     one_way: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Changed fields of `config.region.LinkShape`; empty for `reset` and `half_open`."""
+    """Changed fields of `config.link_shape.LinkShape`; empty for `reset` and `half_open`."""
     value: str = ""
     """The change in words, such as `200 ms`; empty if the verb says it."""
 

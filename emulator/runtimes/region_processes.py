@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import emulator
-from emulator.config.region import LinkShape, PeerConfig, RegionConfig
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import PeerConfig, RegionConfig
 from emulator.errors import RuntimeFailure
 from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, replace_file

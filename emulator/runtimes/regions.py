@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
 from emulator.model.values import CLIENTS, ClockOffset

@@ -15,7 +15,7 @@ from enum import Enum
 from random import Random
 from typing import Protocol
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.simulation.trace import ARRIVAL, HOST_STEP
 from emulator.simulation.virtual_time import VirtualTime
 

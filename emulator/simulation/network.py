@@ -17,7 +17,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.simulation.connection import Endpoint
 from emulator.simulation.link import NetworkSettings, Pipe, SegmentKind, SimulatedLink
 from emulator.simulation.loop import HostLoop

@@ -14,7 +14,8 @@ from emulator.broker.metadata.config_changelog import ConfigChangelog
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client
-from emulator.config.region import LinkShape, RegionConfig
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import RegionConfig
 from emulator.errors import StorageError
 from emulator.model.frame_faults import FrameFault
 from emulator.model.values import CLIENTS, HEALTHY, DiskCondition

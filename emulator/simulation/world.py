@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from emulator.client import Client, ClientSettings
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionPorts, RegionSpec, Topology, region_config
 from emulator.model.frame_faults import FrameFault
 from emulator.model.stored_keys import CursorKey, CursorPartKey

@@ -12,7 +12,8 @@ from typing import Any
 
 import pulsar
 
-from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 
 DEADLINE_SECONDS = 30
 NAMESPACE = NamespaceConfig("public/default", ("eu",))

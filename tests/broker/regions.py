@@ -20,7 +20,8 @@ from emulator.broker.environment import Environment
 from emulator.broker.links.emulation import EmulatedLink, EmulatedNetwork
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
-from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.region import LogConfig, NamespaceConfig, PeerConfig, RegionConfig
 from emulator.config.security import NO_SECURITY, SecurityConfig
 from emulator.net.network import Network, SocketNetwork
 from emulator.net.tls import TlsNetwork

@@ -9,7 +9,8 @@ from pathlib import Path
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
-from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import MemoryConfiguration
 from emulator.storage.sqlite.store import open_sqlite

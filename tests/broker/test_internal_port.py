@@ -12,7 +12,8 @@ from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import EARLIEST, Client
-from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore

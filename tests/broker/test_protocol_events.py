@@ -9,7 +9,7 @@ import pytest
 from emulator.broker import protocol_events
 from emulator.broker.protocol_events import ProtocolEvents
 from emulator.client import AccessMode, InitialPosition
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.model.protocol_events import COUNT_MAX, PROTOCOL_EVENTS, ProtocolState
 from emulator.net.http import NoHttpResponse
 from emulator.simulation.world import World

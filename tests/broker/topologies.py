@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.simulation.world import SERVICE_PORT
 

@@ -13,8 +13,8 @@ from emulator.cli.mermaid import as_mermaid
 from emulator.cli.svg import as_svg
 from emulator.cli.topology_graph import GraphLink, GraphRegion, TopologyGraph, graph_of
 from emulator.cli.verbs import app
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import LinkShape
 from emulator.errors import ConfigurationError, Refused
 from tests.runtimes.fixtures import small_topology, write_topology
 from tests.runtimes.test_run_directory import new_run

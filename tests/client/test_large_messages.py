@@ -22,7 +22,7 @@ from emulator.client import (
 from emulator.client.messages import INCOMPLETE_MAX, ChunkAssembler
 from emulator.client.send_queue import OutgoingMessage
 from emulator.client.topic_consumer import TopicConsumer
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import ServerError
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import CLIENT_SETTINGS, World

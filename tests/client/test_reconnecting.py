@@ -9,7 +9,7 @@ import pytest
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client, ClientError, ClientSettings, Message
 from emulator.client.consumer import QueuedConsumer
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import StorageError
 from emulator.simulation.world import World
 from tests.client.topics import ORDERS, region

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emulator.config.link_profiles import PROFILES, LinkProfileName, profile_of
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import LinkShape
 from emulator.config.topology import Topology
 from tests.config.topology_files import write_topology
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from emulator.config.json_schema import SCHEMAS_DIR
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import LinkShape
 from emulator.config.shapes import SHAPES, Link, ShapeName, hops, joined, routes, with_routes
 from emulator.config.topology import Topology
 from tests.config.topology_files import write_topology

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.config.topology import RegionPorts, Topology, nearest, region_config
 from emulator.errors import ConfigurationError
 from tests.config.topology_files import write_topology

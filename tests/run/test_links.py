@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import LinkShape
 from emulator.config.topology import RegionPorts, Topology
 from emulator.run.links import change_links
 from emulator.run.record import RunRecord, link_statuses, links_of, new_record

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emulator.config.link_profiles import PROFILES, LinkProfileName
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.errors import Refused
 from emulator.run.history_events import latency_in
 from emulator.runtimes.fault_table import FAULTS, RUNTIME_NAMES

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from emulator.config.region import LinkShape, RegionConfig
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import RegionConfig
 from emulator.runtimes.contract import Link
 from emulator.runtimes.process import ProcessRuntime
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.config.topology import RegionPorts, Topology
 from emulator.errors import Refused
 from emulator.run.directory import RunDirectory, claim_new_run, find_run

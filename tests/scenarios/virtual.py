@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emulator.config.region import LinkShape, NamespaceConfig
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import RuntimeFailure
 from emulator.run.history import HistoryWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.simulation.connection import SimulatedTransport
 from emulator.simulation.host import Host
 from emulator.simulation.link import NetworkSettings

@@ -12,7 +12,9 @@ from random import Random
 
 import pytest
 
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.metadata.event import SyncEvent, SyncStamp, is_synced
 from emulator.core.metadata.record import LATEST, DocumentRecord

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.net.network import SocketNetwork
 from emulator.simulation.link import NetworkSettings
 from emulator.simulation.simulation import Simulation

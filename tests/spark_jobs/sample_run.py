@@ -13,7 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emulator.config.region import LinkShape, LogConfig, NamespaceConfig
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import LogConfig, NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionPorts, RegionSpec, Topology, region_config
 from emulator.model.markers import Marker
 from emulator.model.values import Position

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 
 TIMER_GRAIN_SECONDS = 0.0005
 """The system waits in whole milliseconds, so a timer is late by half a millisecond on average. Timers are set that much

@@ -32,7 +32,7 @@ from emulator.broker.links.delay_line import (
 )
 from emulator.broker.links.frame_faults import ArmedFaults
 from emulator.broker.links.frame_gate import FrameGate, FrameReader, no_partial_frame
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.model.frame_faults import BETWEEN_REGIONS, FrameFault, Sender
 from emulator.net.network import Listener, Network, abort_with_reset
 

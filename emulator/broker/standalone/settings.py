@@ -12,13 +12,8 @@ from typing import Any, Final
 
 from emulator.broker.standalone.security_settings import SECURITY_DEFAULTS, security_config, tls_port
 from emulator.broker.standalone.setting_reader import NUMBER_MAX, SettingReader
-from emulator.config.region import (
-    BrokerSettings,
-    ConfigurationConfig,
-    LogConfig,
-    NamespaceConfig,
-    RegionConfig,
-)
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.region import ConfigurationConfig, LogConfig, NamespaceConfig, RegionConfig
 from emulator.core.policies.broker_settings import DYNAMIC
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.lifetime import INACTIVE_TOPICS, MESSAGE_TTL, RETENTION, SUBSCRIPTION_EXPIRATION

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from emulator.config.link_profiles import LinkProfileName
-from emulator.config.region import LINK_PERIOD_MS_MIN
+from emulator.config.link_shape import LINK_PERIOD_MS_MIN
 from emulator.config.yaml_errors import rule
 from emulator.model.frame_faults import FrameAction, FrameFault, check_link_of
 from emulator.model.values import CLIENTS

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.config.shapes import with_routes
 from emulator.errors import Refused, RuntimeFailure, StorageError
 from emulator.model.values import CLIENTS, ClockOffset, DiskCondition, checked_drift_ppm

@@ -15,7 +15,7 @@ from emulator.broker.admin.resource import RouteMatch, RouteTable, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
 from emulator.broker.authentication.sender import Sender
 from emulator.broker.authorizer import Requirement
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import ProtocolError, ServerError
 from emulator.net.http_server import BODY_BYTES_MAX
 from tests.broker.admin.served import DEADLINE_SECONDS, Served, reply_in, served

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.config.security import AuthenticationConfig, SecurityConfig, TokenConfig
 from emulator.core.flow import failed_attempts
 from emulator.net.control import control_header

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.broker.connection.client_limits import ConnectionCounts, check_count
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.admin.served import served

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.broker.links.delay_line import DelayLine, is_flapped_down, opens_at, waiting_bytes_max
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.simulation.simulation import Simulation
 
 TIMES = st.floats(0, 1e6)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.client import ClientError
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.simulation.world import CLIENT_SETTINGS, World
 from tests.broker.regions import broker_of
 from tests.broker.topologies import clusters

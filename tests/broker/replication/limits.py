@@ -12,7 +12,7 @@ from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.topic import Topic
 from emulator.client import Consumer, InitialPosition
 from emulator.client.client import Client
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.simulation.world import CLIENT_SETTINGS, World
 from tests.broker.regions import broker_of
 from tests.broker.topologies import clusters

@@ -10,7 +10,7 @@ import pytest
 from emulator.broker.replication.link import HANDSHAKE_SECONDS
 from emulator.broker.replication.replicator import Replicator
 from emulator.client import EARLIEST, InitialPosition, Producer
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.model.frame_faults import BETWEEN_REGIONS, FrameAction, FrameFault
 from emulator.simulation.world import World
 from tests.broker.regions import broker_of

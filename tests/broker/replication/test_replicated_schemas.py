@@ -11,7 +11,7 @@ import pytest
 from emulator.broker.replication.entry_forms import RemoteSchemaVersions
 from emulator.broker.replication.replicator import Replicator
 from emulator.client import InitialPosition, Message, Schema, SchemaType
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
 from emulator.core.replication.progress import ReplicatorState
 from emulator.core.schemas.compatibility import CompatibilityStrategy

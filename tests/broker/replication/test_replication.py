@@ -8,7 +8,8 @@ from collections import defaultdict
 import pytest
 
 from emulator.client import EARLIEST, Client, ClientSettings, Message
-from emulator.config.region import BrokerSettings, LinkShape
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.core.replication.progress import ReplicatorState
 from emulator.errors import StorageError
 from emulator.simulation.durable_media import DiskFaults

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from emulator.broker.region import Region
 from emulator.broker.replication.replicator import Replicator
 from emulator.client import InitialPosition, Producer
-from emulator.config.region import BrokerSettings, LinkShape
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.core.replication.progress import ReplicatorState
 from emulator.errors import ServerError
 from emulator.simulation.world import World, world

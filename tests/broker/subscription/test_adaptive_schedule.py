@@ -11,7 +11,8 @@ import pytest
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client, InitialPosition
-from emulator.config.region import BrokerSettings, LinkShape
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.simulation.world import World, simple_topology
 from tests.broker.regions import broker_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emulator.client import Consumer, ConsumerType, InitialPosition, Producer
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.simulation.world import World
 
 TOPIC = "persistent://public/default/orders"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import Consumer, InitialPosition
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World
 from tests.swarm.checkers.limits import Allowance, too_fast

@@ -9,7 +9,7 @@ import pytest
 from emulator.broker.region import Region
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.client import InitialPosition
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.replicated_subscriptions import (
     POLICIES,

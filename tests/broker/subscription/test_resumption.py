@@ -9,7 +9,7 @@ import pytest
 
 from emulator.broker.links.emulation import REQUEST_SECONDS
 from emulator.client import Consumer, InitialPosition, Producer
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.simulation.world import World, world
 from tests.broker.regions import broker_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.client import AccessMode, Client, ClientError, ClientSettings
 from emulator.client.producer import Producer
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import ServerError
 from emulator.model.stored_keys import GrantKey, WaitQueueKey
 from emulator.simulation.durable_media import DiskFaults

@@ -12,7 +12,9 @@ import pytest
 
 from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.client import ClientError
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.errors import ProtocolError
 from emulator.model.values import TopicName

@@ -24,7 +24,8 @@ from typing import Any
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings, Consumer, ConsumerType, InitialPosition
-from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from emulator.net.network import SocketNetwork
 from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.contract import Store

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.broker.explain.topics import NotKnown, explain
 from emulator.client import Client, InitialPosition
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.model.transaction_names import TransactionStatus
 from tests.broker.admin.served import Served, served
 from tests.broker.regions import regions, until

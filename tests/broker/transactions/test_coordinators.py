@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
 from emulator.wire import pulsar_pb2 as pb

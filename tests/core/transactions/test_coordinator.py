@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.core.transactions.coordinator import (
     FENCED,
     PARTICIPANTS_BYTES_MAX,

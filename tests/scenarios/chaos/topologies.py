@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.config.region import LinkShape, NamespaceConfig
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 
 

@@ -12,8 +12,10 @@ from random import Random
 
 import pytest
 
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
 from emulator.config.loading import load_topology
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.core.metadata import event as core_event
 from emulator.core.metadata.event import EXISTENCE

@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from emulator.cli.seed_report import store_run
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.model.markers import Snapshot, SubscriptionUpdate
 from emulator.model.stored_keys import CursorKey, GrantKey

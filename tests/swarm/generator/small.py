@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.simulation.world import simple_topology
 from tests.swarm.faults import (
     Cut,

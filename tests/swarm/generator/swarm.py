@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from emulator.config.region import LinkShape
+from emulator.config.link_shape import LinkShape
 from emulator.simulation.remote_log import RemoteFaults
 from tests.swarm.faults import (
     FailingDisk,

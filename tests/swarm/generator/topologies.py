@@ -9,7 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.broker_settings import BrokerSettings
+from emulator.config.link_shape import LinkShape
+from emulator.config.region import NamespaceConfig
 from emulator.config.topology import ClusterSpec, LinkSpec, RegionSpec, Topology
 from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults

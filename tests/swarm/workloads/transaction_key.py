@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from emulator.client import Client, ClientError, Transaction
 from emulator.client.connection import BrokerConnection
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.model.transaction_names import COORDINATORS, TxnId, coordinator_of
 from emulator.wire.commands import (
     NO_EPOCH,

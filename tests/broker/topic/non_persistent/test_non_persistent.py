@@ -16,7 +16,7 @@ from emulator.client import (
     ConsumerType,
     InitialPosition,
 )
-from emulator.config.region import BrokerSettings
+from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 from emulator.simulation.world import World
