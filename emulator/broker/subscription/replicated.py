@@ -232,7 +232,8 @@ class ReplicatedSubscriptions:
                     self._note("update_sent")
                     if entry.marker.subscription in self._machines:
                         self.records.sent(entry, entry.marker)
-        self._pass_trailing_markers()
+        for name in self._machines:
+            self.pass_markers(name)
         self.snapshots.entries_stored(len(entries) - markers, markers)
 
     def _answer(
@@ -251,16 +252,12 @@ class ReplicatedSubscriptions:
     def _note(self, event: str) -> None:
         self._topic.region.resources.protocol_events.note(event, self._topic.full_name)
 
-    def _pass_trailing_markers(self) -> None:
-        """Move subscriptions without consumers here past markers after mark-delete, so that these do not count as
-        backlog."""
-        if not self._passes_markers:
-            return
-        hidden = self._topic.state.visibility.hidden
-        for name in self._machines:
-            subscription = self._topic.subscriptions.get(name)
-            if subscription is not None and not subscription.consumers:
-                subscription.move(lambda cursor: cursor.ack_hidden(hidden))
+    def pass_markers(self, name: str) -> None:
+        """Move a replicated subscription without consumers here past the markers after mark-delete, so that these do
+        not count as backlog."""
+        subscription = self._topic.subscriptions.get(name) if name in self._machines else None
+        if self._passes_markers and subscription is not None and not subscription.consumers:
+            subscription.pass_markers()
 
     # Explanations.
 

@@ -97,6 +97,8 @@ class Subscription:
         if self.dispatcher.type is SubscriptionType.FAILOVER:
             self._active_consumer.notify_if_changed(before, None)
         self.lifetime.end_if_abandoned()
+        if not self.consumers and not self.closed:
+            self.topic.subscriptions.consumers_left(self.name)
         self.dispatch_loop.schedule()
 
     def _choose_source(self) -> None:
@@ -274,6 +276,14 @@ class Subscription:
             self.stored_cursor.ignore_move()
             self.stored_cursor.changed()
             self.dispatch_loop.schedule()
+
+    def pass_markers(self) -> None:
+        """Move mark-delete past the markers that directly follow it. The consumers may have left before the dispatcher
+        read these, so that only this move reaches a snapshot: its position is sent (INV-128)."""
+        before = self.cursor.mark_delete
+        self.move(lambda cursor: cursor.ack_hidden(self.topic.state.visibility.hidden))
+        if self.cursor.mark_delete != before:
+            self.topic.subscriptions.mark_delete_moved(self.name)
 
     async def persisted(self) -> None:
         """Wait until the cursor and pending acknowledgements are durable. Return at once if the subscription is not

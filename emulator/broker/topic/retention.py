@@ -299,7 +299,7 @@ class TopicRetention:
         """Move durable cursors past markers, which would otherwise stay in the log while no consumer is connected
         (INV-60)."""
         for subscription in self._durable_subscriptions():
-            subscription.move(lambda cursor: cursor.ack_hidden(self._topic.state.visibility.hidden))
+            subscription.pass_markers()
 
 
 def _aged_entry(entry: StoredEntry) -> AgedEntry:

@@ -219,6 +219,11 @@ class Subscriptions(dict[str, Subscription]):
         if self.replicated is not None and subscription is not None and subscription.cursor.replicated:
             self.replicated.mark_delete_moved(subscription)
 
+    def consumers_left(self, name: str) -> None:
+        """Pass the markers that the consumers did not read."""
+        if self.replicated is not None:
+            self.replicated.pass_markers(name)
+
     def skipped(self, name: str) -> None:
         """Handle entries that the broker acknowledged instead of consumers, for example because they expired."""
         subscription = self.get(name)

@@ -143,6 +143,10 @@ class SubscriptionsView(Protocol):
         """Replicate a mark-delete position that a subscription's consumers moved."""
         ...
 
+    def consumers_left(self, name: str) -> None:
+        """Handle a subscription that lost its last consumer."""
+        ...
+
     def cursor_reset(self, name: str) -> None:
         """Handle a cursor that a consumer or an administrator reset. CheckpointDamaged: see
         `TopicReading.remember_from`."""
