@@ -334,12 +334,7 @@ TARGETS: Final = {
             0.8,
         ),
         Target("scenarios", scenarios, seeds.scenarios, ("emulator.scenarios.scenario",), 0.65),
-        Target(
-            "configurations",
-            configurations,
-            seeds.configurations,
-            ("emulator.config.region", "emulator.config.link_shape"),
-        ),
+        Target("configurations", configurations, seeds.configurations, ("emulator.config.region",)),
         Target("groups", groups, seeds.groups, ("emulator.storage.group",)),
         Target("kafka", kafka, seeds.kafka, ("emulator.storage.kafka.records",)),
         Target("session", session, seeds.sessions, ("emulator.broker.connection.dispatch",), 0.7),
