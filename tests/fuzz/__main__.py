@@ -30,7 +30,6 @@ with (
     from tests.fuzz.targets import TARGETS, Target
 
 EXECUTIONS = 10_000
-INPUT_BYTES_MAX = 4_096
 EXECUTION_SECONDS_MAX = 60
 MEMORY_MIB_MAX = 2_048
 
@@ -42,17 +41,24 @@ def fuzz(target: Target, executions: int, folder: Path) -> None:
         one.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate([*target.seeds(), *kept_inputs(target)]):
         (first / f"{number:04}").write_bytes(data)
+    words = folder / "words.txt"
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in (*target.words(), b"\0")))
     options = (
         f"-runs={executions}",
-        f"-max_len={INPUT_BYTES_MAX}",
+        f"-max_len={target.input_bytes_max}",
         f"-timeout={EXECUTION_SECONDS_MAX}",
         f"-rss_limit_mb={MEMORY_MIB_MAX}",
+        f"-dict={words}",
         f"-artifact_prefix={folder}/",
         "-seed=1",
         "-print_final_stats=1",
     )
     atheris.Setup([sys.argv[0], *options, str(found), str(first)], target.run)
     atheris.Fuzz()
+
+
+def _escaped(word: bytes) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in word)
 
 
 def succeeds(target: Target, executions: int, folder: Path) -> bool:

@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from emulator.broker.admin.resources import TABLE as ADMIN
 from emulator.broker.connection.commands import COMMANDS
@@ -40,12 +43,21 @@ from emulator.wire.frames import FrameBuffer, frame_of, simple_frame
 from emulator.wire.markers import encode_marker, encode_transaction_end
 from emulator.wire.payloads import Compression
 from emulator.wire.source_position import POSITION_KEY
-from tests.spark_jobs.sources.test_history_columns import all_kinds
+from tests.spark_jobs.sources.test_history_columns import PUBLISH, WRONG, all_kinds, line
 
 ROOT = Path(__file__).parents[2]
 
 
 TOPIC = "persistent://public/default/t"
+SCHEMAS = ROOT / "emulator" / "schemas"
+UNCONNECTED = b"\xff"
+"""First byte of a session whose client has not sent CONNECT."""
+FULL_DISK = b"\xfc"
+"""First byte of a read from which on the disk of the region is full."""
+ROLES = {b"\xfe": "guest", b"\xfd": "root"}
+"""First byte of a session in a region with authorization -> role of the client."""
+PAUSE = b"\xff" * 4
+"""Between two reads of a session; no valid frame has this size."""
 CONNECT_FRAME = wire.Connect("fuzzer", wire.PROTOCOL_VERSION, "", b"").encode()
 
 
@@ -93,9 +105,54 @@ def sessions() -> Iterable[bytes]:
     """Yield the commands of a client that publishes and consumes, and each other command alone."""
     messages = [send_frame(1, number, data=plain_entry("p", number, 1, b"x")) for number in range(3)]
     yield b"".join([wire.create_producer(1, TOPIC, 1, "p").encode(), *messages])
-    yield b"\xff" + CONNECT_FRAME + b"".join(messages)
+    yield UNCONNECTED + CONNECT_FRAME + b"".join(messages)
     for command in _commands():
         yield simple_frame(command)
+        for role in ROLES:
+            yield role + simple_frame(command)
+    producer, subscribe, flow, *others = _after_subscribe()
+    yield PAUSE.join((producer, b"".join(messages), messages[2], subscribe + flow, flow, *others))
+    yield from (PAUSE.join((producer, subscribe + flow, *messages, flow, other)) for other in others)
+    ack_in_transaction = frame_of(encode_ack(1, [(1, 2, None)], txn_least=1, txn_most=2))
+    yield PAUSE.join((producer, subscribe, ack_in_transaction))
+    other_topic = wire.create_producer(1, TOPIC + "2", 1, "p").encode()
+    yield PAUSE.join((producer, FULL_DISK + other_topic, subscribe))
+    by_type = {command.type: command for command in _commands()}
+    by_type[pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST].tcClientConnectRequest.tc_id = 0
+    by_type[pb.BaseCommand.NEW_TXN].newTxn.tc_id = 0
+    transaction = [simple_frame(by_type[one]) for one in _TRANSACTION]
+    yield PAUSE.join(transaction)
+    yield from (PAUSE.join((transaction[0], FULL_DISK + one)) for one in transaction[1:])
+
+
+_TRANSACTION = (
+    pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST,
+    pb.BaseCommand.NEW_TXN,
+    pb.BaseCommand.ADD_PARTITION_TO_TXN,
+    pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN,
+    pb.BaseCommand.END_TXN,
+)
+
+
+def _after_subscribe() -> Iterator[bytes]:
+    """Yield PRODUCER, SUBSCRIBE, FLOW, and the further commands of a consumer."""
+    yield wire.create_producer(1, TOPIC, 1, "p").encode()
+    by_type = {command.type: command for command in _commands()}
+    subscribe = by_type[pb.BaseCommand.SUBSCRIBE]
+    subscribe.subscribe.topic = TOPIC
+    yield simple_frame(subscribe)
+    yield frame_of(encode_flow(1, 100))
+    for kind in (
+        pb.BaseCommand.ACK,
+        pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+        pb.BaseCommand.SEEK,
+        pb.BaseCommand.GET_LAST_MESSAGE_ID,
+        pb.BaseCommand.CLOSE_CONSUMER,
+        pb.BaseCommand.UNSUBSCRIBE,
+        pb.BaseCommand.CLOSE_PRODUCER,
+        pb.BaseCommand.CONSUMER_STATS,
+    ):
+        yield simple_frame(by_type[kind])
 
 
 def requests() -> Iterable[bytes]:
@@ -114,6 +171,12 @@ def requests() -> Iterable[bytes]:
     yield put + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
     yield put + b"Content-Length: 99999999999\r\n\r\n{}"
     yield put + b"Host: other\r\n\r\n"
+    for body_bytes in (600, 2_000):
+        body = b"x" * body_bytes
+        for start in (put, put.replace(b"json", b"x")):
+            yield start + b"Content-Length: %d\r\n\r\n" % body_bytes + body
+            yield start + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % body_bytes + body + b"\r\nzz\r\n"
+    yield b"GET /admin/v2/clusters HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n" * 2
     yield b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     yield b"GET http://127.0.0.1/admin/v2/tenants/%ff HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     yield b"GET /admin/v2/persistent//default/t/stats HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
@@ -236,6 +299,15 @@ def schemas() -> Iterable[bytes]:
         {"type": "enum", "name": "e", "symbols": ["A"] * 9_000},
     ):
         yield bytes([_AVRO]) + json.dumps(other).encode() + b"\0" * 5 + one
+    for choice in (_AVRO + len(SchemaType) * _FULL, _KEY_VALUE + len(SchemaType) * _FULL):
+        pairs = [(incompatible, record), (with_enum, record), (record, with_enum), (aliased, record)]
+        for pair in pairs:
+            new, old = (json.dumps(half).encode() for half in pair)
+            if choice % len(SchemaType) == _KEY_VALUE:
+                new, old = join_data(new, new), join_data(old, old)
+            yield bytes([choice]) + (b"\0" * 5).join((new, old))
+    for halves in (b"", b",", b"BYTES,STRING", b"KEY_VALUE,AVRO", b"AVRO,NOTHING"):
+        yield bytes([_KEY_VALUE]) + (b"\0" * 5).join((join_data(one, two), join_data(one, two), halves))
     yield bytes([_KEY_VALUE]) + join_data(b"", b"") + b"\0" * 5 + join_data(one, two)
     json_schema = b'{"type": "object", "id": "%s"}'
     yield bytes([_JSON]) + json_schema % b"a" + b"\0" * 5 + json_schema % b"b"
@@ -248,6 +320,7 @@ def schemas() -> Iterable[bytes]:
     )
 
 
+_FULL = tuple(CompatibilityStrategy).index(CompatibilityStrategy.FULL)
 _JSON, _AVRO, _KEY_VALUE = map(
     tuple(SchemaType).index, (SchemaType.JSON, SchemaType.AVRO, SchemaType.KEY_VALUE)
 )
@@ -260,11 +333,81 @@ def topologies() -> Iterable[bytes]:
         *sorted((ROOT / "clusters").glob("*.yaml")),
     ):
         yield path.read_bytes()
+    yield from _REFUSED_TOPOLOGIES
+
+
+_REFUSED_TOPOLOGIES = (
+    b"a: &a [*a]",
+    b"a: &a {b: 1}\nc: {<<: *a, d: 2}\ne: {<<: [*a, 3]}",
+    b"a: 1\na: 2\n? [b]\n: c",
+    b"a: !!python/name:os",
+    b"clusters: [a]\nnamespaces: {a/b: {regions: all, unknown: 1}}\nlog: {backend: tape}\nsettings: {x: 1}",
+    b"settings: {keep_alive_interval_ms: '30'}\nlinks: {defaults: {latency_ms: .inf, jitter_ms: 1.5}}",
+    b"a: &a [" + b"x," * 200 + b"]\n" + b"".join(b"b%d: *a\n" % number for number in range(100)),
+    b"a: &a [" + b"x," * 200 + b"]\nb: &b [" + b"*a," * 20 + b"]\nc: [" + b"*b," * 20 + b"]",
+)
 
 
 def scenarios() -> Iterable[bytes]:
+    """Yield short scenarios: each kind of step of the shipped ones alone, and what the format refuses."""
+    shown: set[tuple[str, ...]] = set()
     for path in sorted((ROOT / "emulator" / "scenarios").glob("*.yaml")):
-        yield path.read_bytes()
+        written = yaml.safe_load(path.read_bytes())
+        for step in written["steps"]:
+            kind = tuple(sorted(_keys(step)))
+            if kind not in shown:
+                shown.add(kind)
+                yield _short({**written, "description": "d", "steps": [step]})
+    for changes in _REFUSED_SCENARIOS:
+        yield _short(_SCENARIO | changes)
+
+
+def _short(content: object) -> bytes:
+    return yaml.safe_dump(content, default_flow_style=True, sort_keys=False, width=10_000).encode()
+
+
+def _keys(content: object) -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield key
+            yield from _keys(value)
+
+
+_PRODUCER = {"name": "p", "region": "us-east"}
+_SCENARIO: dict[str, Any] = {
+    "name": "n",
+    "description": "d",
+    "topic": "persistent://public/default/orders",
+    "actors": {"producers": [_PRODUCER]},
+    "steps": [{"begin": "p"}],
+}
+_HOST = {"name": "h", "region": "us-east", "count": 2}
+_TASK = {"name": "t", "region": "us-east", "subscription": "s", "to": "persistent://public/default/settled"}
+_PROGRAM = {"name": "q", "region": "us-east", "command": ["true"], "tap": True, "subscriptions": ["s"]}
+_PARTITIONS = {"partitions": {"orders": 2}}
+_REFUSED_SCENARIOS: tuple[dict[str, Any], ...] = (
+    {},
+    {"actors": {"producers": [_PRODUCER, _PRODUCER]}},
+    {"actors": {"producers": [_PRODUCER | {"region": "nowhere"}]}},
+    {"actors": {"producers": [_PRODUCER | {"topic": "other/namespace/t"}]}},
+    {"actors": {"producers": [_PRODUCER | {"region": "us-central"}]}},
+    {"actors": {"producers": [_PRODUCER], "programs": [_PROGRAM, 1, {"subscriptions": ["s", 1]}]}},
+    {"actors": {"producers": [_PRODUCER], "programs": [_PROGRAM]}},
+    {"actors": {"producers": [_PRODUCER], "tasks": [_TASK | {"to": "persistent://other/space/t"}]}},
+    {"partitions": {"orders-partition-1": 2, "unused": 2}},
+    _PARTITIONS,
+    _PARTITIONS | {"actors": {"hosts": [_HOST]}, "steps": [{"begin": "hosts"}]},
+    _PARTITIONS | {"actors": {"producers": [_PRODUCER], "tasks": [_TASK]}},
+    _PARTITIONS | {"actors": {"producers": [_PRODUCER | {"access": "wait"}]}},
+    _PARTITIONS
+    | {
+        "actors": {"producers": [_PRODUCER], "consumers": [_PRODUCER | {"name": "c", "subscription": "s"}]},
+        "contract": [
+            {"subscription": "s", "of": "orders", "on": "done"},
+            {"subscription": "s", "of": "x", "on": "y"},
+        ],
+    },
+)
 
 
 def configurations() -> Iterable[bytes]:
@@ -289,7 +432,36 @@ def kafka() -> Iterable[bytes]:
 
 
 def histories() -> Iterable[bytes]:
-    """Yield each kind of line, as input of the reader by lines and of that by blocks."""
+    """Yield each kind of line, and wrong ones."""
     head = json.dumps({"op": "head", "run": "run", "format": 1, "others": ["a"]}).encode()
-    for number, line in enumerate(all_kinds()):
-        yield bytes([number % 2]) + head + b"\n" + line + b"\n"
+    publish = line("publish", "asked", **PUBLISH)
+    for number, one in enumerate((*all_kinds(), *WRONG, *_WRONG_IN_RUN, publish + b"\n" + publish)):
+        yield head + b"\n" + one + b"\n"
+        if number < 2 or one in _WRONG_IN_RUN:
+            yield one + b"\n"
+
+
+_WRONG_IN_RUN = (
+    line("publish", "asked", **PUBLISH | {"at_ms": 2.0**53}),
+    line("publish", "asked", **PUBLISH | {"origin_region": "us-west"}),
+    line("publish", "ok", at_ms=1, actor="shop", message_id="1" * 100),
+    *(b"\n" * count + b"x\n" * 300 for count in (0, 1)),
+)
+
+
+def words_of(schema: str) -> Iterator[bytes]:
+    """Yield the keys and choices of a JSON Schema, from which the fuzzer composes inputs."""
+    yield from sorted(set(_words_in(json.loads((SCHEMAS / schema).read_text()))))
+
+
+def _words_in(described: object) -> Iterator[bytes]:
+    if isinstance(described, dict):
+        for key, value in described.items():
+            if key == "properties":
+                yield from map(str.encode, value)
+            elif key == "enum":
+                yield from (one.encode() for one in value if isinstance(one, str))
+            yield from _words_in(value)
+    elif isinstance(described, list):
+        for value in described:
+            yield from _words_in(value)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Coroutine
 from typing import Any
 
 from emulator.broker.admin.server import Admin
+from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.commands import TABLE
 from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.region import Region
+from emulator.config.security import AuthorizationConfig
+from emulator.model.principals import Principal
+from emulator.model.values import HEALTHY, DiskCondition
+from emulator.net import http_server
 from emulator.net.http_server import HttpConnection
+from emulator.storage.faulty import FaultyStore, with_faults
 from emulator.wire.frames import PING_FRAME, PONG_FRAME
 from tests.broker.regions import Regions, regions
 from tests.fuzz import seeds
@@ -70,6 +77,8 @@ class ServedRegion:
     async def _replace(self) -> None:
         await self._stack.aclose()
         self._world = await self._stack.enter_async_context(regions("us"))
+        region = self._world.running["us"]
+        region.store = with_faults(region.store, random.Random(1))
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self._errors.append(context))
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -96,17 +105,35 @@ def session(data: bytes) -> None:
 async def _session(region: Region, data: bytes) -> None:
     connection, transport = ClientConnection(region, TABLE), RecordedTransport()
     connection.connection_made(transport)
-    for read in (seeds.CONNECT_FRAME, data) if data[:1] != b"\xff" else (data[1:],):
+    role = seeds.ROLES.get(data[:1])
+    is_special = role is not None or data[:1] == seeds.UNCONNECTED
+    reads = (data[1:] if is_special else data).split(seeds.PAUSE)
+    if data[:1] != seeds.UNCONNECTED:
+        connection.data_received(seeds.CONNECT_FRAME)
+        await _settle()
+    if role is not None:
+        config = AuthorizationConfig(superusers=("root",))
+        connection.authorizer = Authorizer(config, region.policies, region.tenancy.admin_roles)
+        connection.principal = Principal(role)
+    for read in reads:
+        if read[:1] == seeds.FULL_DISK:
+            _store_of(region).set_condition(DiskCondition("full"))
         if not transport.is_closing():
-            connection.data_received(read)
+            connection.data_received(read.removeprefix(seeds.FULL_DISK))
         await _settle()
     connection.connection_lost(None)
+    _store_of(region).set_condition(HEALTHY)
     other, pinged = ClientConnection(region, TABLE), RecordedTransport()
     other.connection_made(pinged)
     other.data_received(seeds.CONNECT_FRAME + PING_FRAME)
     await _settle()
     other.connection_lost(None)
     assert pinged.written.endswith(PONG_FRAME)
+
+
+def _store_of(region: Region) -> FaultyStore:
+    assert isinstance(region.store, FaultyStore)
+    return region.store
 
 
 def http(data: bytes) -> None:
@@ -116,10 +143,14 @@ def http(data: bytes) -> None:
 
 
 async def _http(region: Region, data: bytes) -> None:
+    # So that inputs, which have at most 4 KiB, can exceed them.
+    http_server.BODY_BYTES_MAX, http_server.REJECTED_BODY_BYTES_MAX = 512, 1_024
     connection = HttpConnection(Admin(region, {}), region.spawn, region.resources.http_connections)
     transport = RecordedTransport()
     connection.connection_made(transport)
     connection.data_received(data)
     await _settle()
+    if not transport.is_closing():
+        connection.eof_received()
     connection.connection_lost(None)
     assert not transport.written.startswith(b"HTTP/1.1 5"), bytes(transport.written[:200])

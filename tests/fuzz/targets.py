@@ -7,9 +7,10 @@ parser or a split read it with `choice`, so that one corpus covers all of them.
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +45,6 @@ ENTRY_BYTES_MAX: Final = 1_000_000
 CHECKSUM_BYTES: Final = 4
 KAFKA_CHECKED_FROM: Final = 21
 """Offset in a record batch from which its checksum counts."""
-MEMORY: Final = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Target:
     """Valid inputs to begin with."""
     modules: tuple[str, ...]
     """The parsers: modules whose branches the kept inputs have to reach."""
-    reached_min: float = 0.9
-    """Least part of these branches. Lower where the others need files beside the input, a failing store or several
-    connections; the tests of these modules reach them."""
+    words: Callable[[], Iterable[bytes]] = tuple
+    """Words of which inputs consist: a mutation may insert one."""
+    input_bytes_max: int = 4_096
 
 
 def choice(data: bytes) -> tuple[int, bytes]:
@@ -198,8 +198,10 @@ def schemas(data: bytes) -> None:
     number, described = choice(data)
     type_ = _TYPES[number % len(_TYPES)]
     strategy = _STRATEGIES[number // len(_TYPES) % len(_STRATEGIES)]
-    new, _, old = described.partition(b"\0\0\0\0\0")
-    schema, previous = (Schema(type_, half, _HALVES) for half in (new, old))
+    parts = described.split(b"\0\0\0\0\0", 2)
+    new, old, types = (*parts, *(b"", b"AVRO,JSON")[len(parts) - 1 :])
+    properties = _types_of_halves(types)
+    schema, previous = (Schema(type_, half, properties) for half in (new, old))
     with contextlib.suppress(BadSchema, ValueError):
         data_from_text(new.decode(errors="replace"))
     with contextlib.suppress(BadSchema):
@@ -216,8 +218,12 @@ def schemas(data: bytes) -> None:
 
 _TYPES: Final = tuple(SchemaType)
 _STRATEGIES: Final = tuple(CompatibilityStrategy)
-_HALVES: Final = {"key.schema.type": "AVRO", "value.schema.type": "JSON"}
-"""Properties of a key/value schema."""
+
+
+def _types_of_halves(types: bytes) -> dict[str, str]:
+    """Return the properties of a key/value schema."""
+    key, _, value = types.decode("latin-1").partition(",")
+    return {"key.schema.type": key, "value.schema.type": value}
 
 
 # What users write.
@@ -281,15 +287,26 @@ def kafka(data: bytes) -> None:
 
 def histories(data: bytes) -> None:
     """A history file is evidence or damage, and never an error; a reader by blocks finds what one by lines finds."""
-    number, text = choice(data)
-    history_files.COLUMNAR_BYTES_MIN = 0 if number % 2 else 1 << 40
-    with tempfile.NamedTemporaryFile(suffix=".jsonl", dir=MEMORY if MEMORY.is_dir() else None) as file:
-        file.write(text)
-        file.flush()
-        found = history_files.inspect_file(Path(file.name), "run", ("a", "b"))
-        for slice_ in found.slices:
-            for batch in history_files.read_rows(slice_, ("us", "eu"), ("public/default",)):
-                batch.validate(full=True)
+    path = _history_file()
+    path.write_bytes(data)
+    found = history_files.inspect_file(path, "run", ("a", "b"))
+    assert _rows(found, in_blocks=True) == _rows(found, in_blocks=False)
+
+
+@cache
+def _history_file() -> Path:
+    """Return a file in memory, which ends with the process."""
+    return Path(f"/proc/self/fd/{os.memfd_create('history')}")
+
+
+def _rows(file: history_files.HistoryFile, *, in_blocks: bool) -> list[str]:
+    history_files.COLUMNAR_BYTES_MIN = 0 if in_blocks else 1 << 40
+    rows: list[str] = []
+    for slice_ in file.slices:
+        for batch in history_files.read_rows(slice_, ("us-east", "us-west"), ("public/default",)):
+            batch.validate(full=True)
+            rows += map(repr, batch.to_pylist())
+    return sorted(rows)
 
 
 TARGETS: Final = {
@@ -324,24 +341,35 @@ TARGETS: Final = {
                 "emulator.core.schemas.compatibility",
                 "emulator.core.schemas.key_value",
             ),
-            0.85,
         ),
         Target(
             "yaml",
             yaml,
             seeds.topologies,
             ("emulator.config.yaml_source", "emulator.config.yaml_errors"),
-            0.8,
+            lambda: seeds.words_of("topology.schema.json"),
+            1_024,
         ),
-        Target("scenarios", scenarios, seeds.scenarios, ("emulator.scenarios.scenario",), 0.65),
+        Target(
+            "scenarios",
+            scenarios,
+            seeds.scenarios,
+            ("emulator.scenarios.scenario",),
+            lambda: seeds.words_of("scenario.schema.json"),
+            1_024,
+        ),
         Target("configurations", configurations, seeds.configurations, ("emulator.config.region",)),
         Target("groups", groups, seeds.groups, ("emulator.storage.group",)),
         Target("kafka", kafka, seeds.kafka, ("emulator.storage.kafka.records",)),
-        Target("session", session, seeds.sessions, ("emulator.broker.connection.dispatch",), 0.7),
+        Target("session", session, seeds.sessions, ("emulator.broker.connection.dispatch",)),
+        Target("http", http, seeds.requests, ("emulator.net.http_server", "emulator.broker.admin.resource")),
         Target(
-            "http", http, seeds.requests, ("emulator.net.http_server", "emulator.broker.admin.resource"), 0.85
+            "histories",
+            histories,
+            seeds.histories,
+            ("spark_jobs.sources.history_files",),
+            lambda: seeds.words_of("history.schema.json"),
         ),
-        Target("histories", histories, seeds.histories, ("spark_jobs.sources.history_files",), 0.65),
     )
 }
 """Name -> input class."""

@@ -14,6 +14,10 @@ from tests.fuzz.targets import TARGETS, Target
 
 EXECUTIONS = int(os.environ.get("GEOEMU_FUZZ_EXECUTIONS", "1000"))
 
+REACHED_MIN = 0.9
+"""Least part of the branches of each parser that valid and kept inputs reach. The others need a second connection, a
+failing store or a larger input; the tests of these modules reach them."""
+
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_valid_and_kept_inputs_do_not_fail(target: Target) -> None:
@@ -26,7 +30,7 @@ def test_valid_and_kept_inputs_do_not_fail(target: Target) -> None:
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_valid_and_kept_inputs_reach_the_branches_of_the_parsers(target: Target) -> None:
     for module, part in corpus.covered_parts(target).items():
-        assert part >= target.reached_min, f"{module}: {part:.0%} of the branches"
+        assert part >= REACHED_MIN, f"{module}: {part:.0%} of the branches"
 
 
 @pytest.mark.long
