@@ -19,7 +19,8 @@ from emulator.run.directory import replace_file
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import read_events
 from emulator.runtimes.compose.command import compose_command
-from emulator.runtimes.compose.file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL
+from emulator.runtimes.compose.file import KAFKA_LABEL, REGION_LABEL
+from emulator.runtimes.compose.region_container import ADMIN_PORT, PUBLISHED_PORT
 from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.listening import WantedPort, choose_ports

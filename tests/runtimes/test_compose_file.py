@@ -19,7 +19,7 @@ from emulator.config.region import LogConfig
 from emulator.config.topology import RegionPorts
 from emulator.errors import GeoemuError, Refused
 from emulator.runtimes.compose.command import compose_command
-from emulator.runtimes.compose.file import compose_file, container_config, published_kafka
+from emulator.runtimes.compose.file import compose_file, published_kafka
 from emulator.runtimes.compose.plan import (
     ComposePlan,
     ComposeSettings,
@@ -29,6 +29,7 @@ from emulator.runtimes.compose.plan import (
     project_name,
     settings_from,
 )
+from emulator.runtimes.compose.region_container import container_config
 
 from .fixtures import small_topology, with_regions
 

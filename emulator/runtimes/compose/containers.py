@@ -12,8 +12,9 @@ from emulator.config.region import RegionConfig
 from emulator.errors import Refused, RuntimeFailure
 from emulator.run.directory import RunDirectory, refuse_unknown
 from emulator.run.processes import ProcessState
-from emulator.runtimes.compose.file import CONFIGURATION_DIR, KAFKA_LABEL, REGION_LABEL, RUN_LABEL
+from emulator.runtimes.compose.file import KAFKA_LABEL, REGION_LABEL, RUN_LABEL
 from emulator.runtimes.compose.plan import kafka_service
+from emulator.runtimes.compose.region_container import CONFIGURATION_DIR
 from emulator.runtimes.compose.run_files import KAFKA_SERVERS_FILE
 from emulator.runtimes.docker_engine import Container, DockerEngine
 from emulator.runtimes.region_processes import LAST_LINES, output_log

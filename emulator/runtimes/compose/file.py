@@ -1,61 +1,39 @@
-"""Render the Compose file of a topology, and the configuration of each region in its container. Without side effects:
-no file, port or Docker engine is used.
+"""Render the Compose file of a topology. Without side effects: no file, port or Docker engine is used.
 
-Inside the run's network, regions are reached by their names, on Pulsar's own ports:
-
-    pulsar://<region>:6650    for clients in containers, and for the other regions
-    http://<region>:8080
-    pulsar+ssl://<region>:6651, https://<region>:8443     with TLS
-
-Clients on the host use published ports, which are forwarded to the region's second service port: lookups on it return
-the published address, lookups on 6650 and 6651 the name. The regions themselves emulate links (latency, cut, hold), so
-one network is enough and no container needs privileges. The files of TLS are mounted as secrets.
-
+The regions themselves emulate links (latency, cut, hold), so one network is enough and no container needs privileges.
 Further services compute the verdict inside that network, one of them on a Spark cluster; they are started only with
 their Compose profiles.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from emulator.config.region import PeerConfig, RegionConfig
-from emulator.config.security import SecurityConfig, paths_of, with_paths
-from emulator.config.topology import RegionSpec, Topology, region_config
+from emulator.config.topology import RegionSpec, Topology
 from emulator.errors import Refused
 from emulator.net.addresses import in_url, nearby
 from emulator.runtimes import dashboards
 from emulator.runtimes.compose import spark_services
 from emulator.runtimes.compose.plan import ComposePlan, kafka_owners, kafka_service
+from emulator.runtimes.compose.region_container import (
+    ADMIN_PORT,
+    CONFIGURATION_DIR,
+    KAFKA_INTERNAL_PORT,
+    PORTS_IN_CONTAINER,
+    REGION_DIR,
+    secret_files,
+)
 from emulator.runtimes.dashboards import GRAFANA_SERVICE, PROMETHEUS_SERVICE
 
-INTERNAL_PORT = 6650
-INTERNAL_PORT_TLS = 6651
-PUBLISHED_PORT = 6652
-"""Port in the container to which the published service port is forwarded."""
-PUBLISHED_PORT_TLS = 6653
-ADMIN_PORT = 8080
-ADMIN_PORT_TLS = 8443
-KAFKA_INTERNAL_PORT = 9092
 KAFKA_PUBLISHED_PORT = 9094
 VERIFY_SERVICE = "verify"
 """The service that computes the verdict; also the name of its profile."""
 
-REGION_DIR = PurePosixPath("/region")
-"""Mount point of the region's folder of the run directory."""
-CONFIGURATION_DIR = PurePosixPath("/configuration")
-"""Mount point of the configuration store of a region's cluster. It is a volume, because several containers use the file
-at once, and file locks may not work in a shared folder of the host. The whole folder is mounted: SQLite needs its other
-files beside the database."""
-SECRETS_DIR = PurePosixPath("/run/secrets")
-"""Folder in which Compose mounts secrets."""
 SECRETS_FOLDER = "secrets"
 """Folder of the run directory with the files that are mounted as secrets."""
-TLS_SECRETS = ("tls-certificate", "tls-key", "tls-authority")
 EVIDENCE_DIR = PurePosixPath("/evidence")
 """Mount point of the run directory in the verdict's service."""
 REPORT_FOLDER = "report"
@@ -67,74 +45,6 @@ CONTAINER_USER = 10_001
 RUN_LABEL = "geoemu.run"
 REGION_LABEL = "geoemu.region"
 KAFKA_LABEL = "geoemu.kafka"
-
-
-def container_config(plan: ComposePlan, region: str, run_secret: str = "") -> RegionConfig:
-    """Return the configuration of one region in its container."""
-    names = plan.topology.region_names
-    published = plan.published[region]
-    owner = kafka_owners(plan.topology, plan.settings).get(region)
-    open_ports = [
-        _PORTS_IN_CONTAINER[key] for key in plan.topology.wanted_ports(plan.topology.region(region))
-    ]
-    config = region_config(
-        plan.topology,
-        region,
-        dict.fromkeys(names, plan.topology.region_ports(open_ports)),
-        region_dir=Path(REGION_DIR),
-        bind_host="0.0.0.0",
-        advertised_ports=published.ports,
-        peer_hosts={name: name for name in names},
-        configuration_dir=Path(CONFIGURATION_DIR),
-        bootstrap_servers=None if owner is None else f"{kafka_service(owner)}:{KAFKA_INTERNAL_PORT}",
-        run_secret=run_secret,
-    )
-    return dataclasses.replace(
-        config,
-        internal_host=region,
-        internal_port=INTERNAL_PORT if config.has_plain_ports else 0,
-        internal_port_tls=0 if config.security.tls is None else INTERNAL_PORT_TLS,
-        peers=tuple(map(_inside, config.peers)),
-        security=_security_in_container(config.security),
-    )
-
-
-_PORTS_IN_CONTAINER = {
-    "service_port": PUBLISHED_PORT,
-    "admin_port": ADMIN_PORT,
-    "service_port_tls": PUBLISHED_PORT_TLS,
-    "admin_port_tls": ADMIN_PORT_TLS,
-}
-
-
-def _inside(peer: PeerConfig) -> PeerConfig:
-    """Return a peer with its ports for other regions."""
-    return dataclasses.replace(
-        peer, port=peer.port and INTERNAL_PORT, port_tls=peer.port_tls and INTERNAL_PORT_TLS
-    )
-
-
-def _security_in_container(security: SecurityConfig) -> SecurityConfig:
-    """Return the security of a region, with the paths of its secrets."""
-    tls, authentication = security.tls, security.authentication
-    if tls is not None:
-        certificate, key, authority = (str(SECRETS_DIR / name) for name in TLS_SECRETS)
-        tls = dataclasses.replace(tls, certificate=certificate, key=key, authority=authority)
-    if authentication is not None:
-        authentication = with_paths(
-            authentication, {name: str(SECRETS_DIR / name) for name in paths_of(authentication)}
-        )
-    return dataclasses.replace(security, tls=tls, authentication=authentication)
-
-
-def secret_files(topology: Topology) -> dict[str, str]:
-    """Return the files that are mounted as secrets: their path on this machine by their name."""
-    tls, authentication = topology.security.tls, topology.security.authentication
-    certificates = () if tls is None else (tls.certificate, tls.key, tls.authority)
-    return {
-        **dict(zip(TLS_SECRETS, certificates, strict=False)),
-        **({} if authentication is None else paths_of(authentication)),
-    }
 
 
 def published_kafka(plan: ComposePlan, region: str) -> str | None:
@@ -324,7 +234,7 @@ def _region_service(plan: ComposePlan, region: RegionSpec, kafka_owner: str | No
     text += "    ports:\n"
     for port, (key, scheme) in zip(published.ports, _SCHEMES.items(), strict=True):
         if port:
-            text += f"      - {_port(published.address, port, _PORTS_IN_CONTAINER[key])} # {scheme}://\n"
+            text += f"      - {_port(published.address, port, PORTS_IN_CONTAINER[key])} # {scheme}://\n"
     if kafka_owner is not None:
         # `service_started`, not `service_healthy`: the region itself waits for Kafka, and can start meanwhile.
         kafka = _quoted(kafka_service(kafka_owner))

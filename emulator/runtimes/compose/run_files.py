@@ -19,10 +19,8 @@ from emulator.runtimes.compose.file import (
     REPORT_FOLDER,
     SECRETS_FOLDER,
     compose_file,
-    container_config,
     dashboard_files,
     published_kafka,
-    secret_files,
 )
 from emulator.runtimes.compose.plan import (
     ComposePlan,
@@ -33,6 +31,7 @@ from emulator.runtimes.compose.plan import (
     project_name,
     settings_from,
 )
+from emulator.runtimes.compose.region_container import container_config, secret_files
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
 from emulator.runtimes.docker_engine import DockerEngine
 from emulator.runtimes.image_sources import stale_warning

@@ -22,8 +22,8 @@ from emulator.run.processes import ProcessState
 from emulator.run.record import RunRecord
 from emulator.runtimes.compose.command import compose, compose_command
 from emulator.runtimes.compose.containers import STOP_SECONDS, RunContainers, state_of_container
-from emulator.runtimes.compose.file import CONFIGURATION_DIR
 from emulator.runtimes.compose.plan import settings_from
+from emulator.runtimes.compose.region_container import CONFIGURATION_DIR
 from emulator.runtimes.compose.run_files import READY_SECONDS, check_images, fill_run
 from emulator.runtimes.contract import RegionState
 from emulator.runtimes.docker_engine import Container, DockerEngine
