@@ -26,13 +26,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-import progress
 from lock import LOCK, ROOT, pin, read_lock, wanted
 from progress import POLL_SECONDS, Done, Line, listen, obey, watch
+from system_packages import NO_NETWORK, Stopped, apt_install, find_java, provide_java, run, say, succeeds
 
 PYTHON_MIN = (3, 11)
-JAVA_MIN = 17
-JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 
 LIGHT = ("kafka", "cli", "scenarios", "embedded")
 RUN = ("kafka", "cli", "scenarios", "spark")
@@ -54,18 +52,12 @@ FREE_BYTES = {"light": 400_000_000, "spark": 2_000_000_000}
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "geoemu-setup.json"
-SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("setup.py", "lock.py", "progress.py"))
+SCRIPTS = tuple(
+    Path(__file__).with_name(name) for name in ("setup.py", "lock.py", "progress.py", "system_packages.py")
+)
 INPUTS = (LOCK, ROOT / "pyproject.toml", *SCRIPTS)
 
 PIP = ("--disable-pip-version-check", "--no-input", "--use-pep517", "--timeout", "15", "--retries", "2")
-NO_NETWORK = re.compile(
-    r"name resolution|Name or service not known|Network is unreachable|No route to host|Connection refused"
-    r"|[Tt]imed out|Temporary failure resolving|Could not connect|ProxyError"
-)
-
-
-class Stopped(Exception):
-    """The set-up cannot continue; the message ends with the command to type."""
 
 
 def main(arguments: list[str]) -> int:
@@ -250,7 +242,7 @@ def install(pip: list[str], what: str, *options: str) -> None:
 
 def reports_progress(pip: list[str]) -> bool:
     """Return whether this pip can report the progress of downloads to programs; it can since version 24.1."""
-    version = re.match(r"pip (\d+)\.(\d+)", _run([*pip, "--version"]).output)
+    version = re.match(r"pip (\d+)\.(\d+)", run([*pip, "--version"]).output)
     return version is not None and (int(version[1]), int(version[2])) >= (24, 1)
 
 
@@ -288,45 +280,12 @@ def pip_sentence(done: Done) -> str:
     errors = [line for line in lines if line.lstrip().startswith("ERROR")] or lines
     return (
         "pip could not install:\n  "
-        "" + "\n  ".join(errors[-8:]) + "\nWhen the cause is removed, type the same command again"
+        + "\n  ".join(errors[-8:])
+        + "\nWhen the cause is removed, type the same command again"
     )
 
 
-# ---- Java --------------------------------------------------------------------------------------------------
-
-
-def provide_java() -> None:
-    """Check that a Java for Spark exists, and install one otherwise. As for Spark, JAVA_HOME has precedence over
-    PATH."""
-    java = find_java()
-    version = java_version(java) if java else None
-    if version is not None and version >= JAVA_MIN:
-        return
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        found = f"Java {version}" if version else "no Java"
-        raise Stopped(
-            f"Spark needs Java {JAVA_MIN} or newer but JAVA_HOME ({home}) has {found}. Type: unset JAVA_HOME"
-        )
-    if apt_install(*JAVA_PACKAGES, why=f"Java {JAVA_MIN} or newer, for Spark"):
-        java = find_java()
-        version = java_version(java) if java else None
-        if version is not None and version >= JAVA_MIN:
-            return
-    found = f"{java} is Java {version}" if version else "there is none"
-    raise Stopped(f"Spark needs Java {JAVA_MIN} or newer and {found}. Type: {java_line()}")
-
-
-def find_java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-
-
-def java_version(java: str) -> int | None:
-    """Return the major version of a Java: 17 for `openjdk version "17.0.15"`, 8 for `java version "1.8.0_402"`."""
-    done = _run([java, "-version"])
-    match = re.search(r'version "(?:1\.)?(\d+)', done.output)
-    return int(match[1]) if match and done.returncode == 0 else None
+# ---- Spark -----------------------------------------------------------------------------------------------
 
 
 def lay_out_classes() -> None:
@@ -336,79 +295,6 @@ def lay_out_classes() -> None:
     done = watch(command, prefix="setup:   ", text="starting Spark to record the classes that it loads")
     if done.returncode != 0:
         say("No class archive was created; verdicts start more slowly and are the same")
-
-
-def java_line() -> str:
-    for manager, line in (
-        ("apt-get", f"sudo apt-get install {JAVA_PACKAGES[0]}"),
-        ("dnf", "sudo dnf install java-17-openjdk-headless"),
-        ("brew", "brew install openjdk@17"),
-    ):
-        if shutil.which(manager):
-            return line
-    return f"sudo apt-get install {JAVA_PACKAGES[0]}"
-
-
-# ---- system packages ---------------------------------------------------------------------------------------
-
-
-def apt_install(*candidates: str, why: str) -> bool:
-    """Install the first of these packages that apt-get can install. Return False if none was installed."""
-    apt = apt_command()
-    if apt is None:
-        return False
-    say(f"Installing {why}, with apt-get")
-    updated = _apt([*apt, "update"], "updating the list of packages")
-    failed = []
-    for name in candidates:
-        done = _apt([*apt, "install", "--yes", "--no-install-recommends", name], f"downloading {name}")
-        if done.returncode == 0:
-            return True
-        failed.append(done)
-    say(apt_sentence(updated if updated.returncode else failed[0]))
-    return False
-
-
-def _apt(command: list[str], text: str) -> Done:
-    return watch(command, prefix="setup:   ", text=text)
-
-
-def apt_sentence(done: Done) -> str:
-    if match := NO_NETWORK.search(done.output):
-        return f"apt-get cannot reach its packages ({match[0]})"
-    last = done.output.strip().rpartition("\n")[2]
-    return f"apt-get could not: {last or f'exit code {done.returncode}'}"
-
-
-def apt_command() -> list[str] | None:
-    """Return the command of apt-get as root; None if there is no apt-get, or neither root nor a sudo without
-    password."""
-    if not shutil.which("apt-get"):
-        return None
-    apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
-    if os.geteuid() == 0:
-        return apt
-    if shutil.which("sudo") and succeeds(["sudo", "-n", "true"]):
-        return ["sudo", "-n", *apt]
-    return None
-
-
-# ---- small parts -------------------------------------------------------------------------------------------
-
-
-def say(text: str) -> None:
-    progress.say(f"setup: {text}")
-
-
-def succeeds(command: list[str], **environment: str) -> bool:
-    """Return whether a command ends with exit code 0. Its output is ignored."""
-    return not _run(command, **environment).returncode
-
-
-def _run(command: list[str], **environment: str) -> Done:
-    return watch(
-        command, prefix="setup:   ", text=" ".join(map(os.path.basename, command[:3])), **environment
-    )
 
 
 if __name__ == "__main__":

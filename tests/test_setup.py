@@ -49,13 +49,13 @@ def fake_java(home: Path, banner: str) -> Path:
     ],
 )
 def test_java_versions(setup: ModuleType, tmp_path: Path, banner: str, version: int | None) -> None:
-    assert setup.java_version(str(fake_java(tmp_path, banner))) == version
+    assert sys.modules["system_packages"].java_version(str(fake_java(tmp_path, banner))) == version
 
 
 def run_without_rights(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, path: str) -> str:
     """Return the output of `provide_java` where nothing can be installed and programs are found on `path` only."""
     monkeypatch.setenv("PATH", path)
-    monkeypatch.setattr(setup, "apt_command", lambda: None)
+    monkeypatch.setattr(sys.modules["system_packages"], "apt_command", lambda: None)
     with pytest.raises(setup.Stopped) as caught:
         setup.provide_java()
     return str(caught.value)
