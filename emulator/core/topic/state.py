@@ -16,20 +16,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from emulator.core.admission import Peer, Publisher, Scanned
+from emulator.core.admission import Peer, Publisher
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import PART_BITS, IdSet
 from emulator.core.replication.subscription_updates import Applied, apply_update, never_reaches
 from emulator.core.topic.deduplication import (
-    ChunkInfo,
     ChunkTracker,
     ProducerDeduplication,
     PublishVerdict,
     SourceWatermarks,
     last_sequence_id,
 )
+from emulator.core.topic.entry_facts import EntryFacts, chunk_of, is_inner_chunk
 from emulator.core.topic.entry_origins import EntryOrigins, OriginRange
 from emulator.core.topic.visibility import Visibility
 from emulator.core.transactions.buffer import TransactionBuffer
@@ -39,25 +39,6 @@ from emulator.model.transaction_names import TxnId
 
 FORMAT_VERSION = 2
 """Format of the head. An unknown format is not an error: everything is folded again from the log."""
-
-
-class EntryFacts(Scanned, Protocol):
-    """The fields of an entry's metadata that are admitted and folded."""
-
-    @property
-    def is_batch(self) -> bool: ...
-    @property
-    def chunk_id(self) -> int | None: ...
-    @property
-    def num_chunks(self) -> int: ...
-    @property
-    def replicate_to(self) -> tuple[str, ...]: ...
-    @property
-    def publish_time_ms(self) -> int: ...
-    @property
-    def txn(self) -> tuple[int, int] | None:
-        """Id of its transaction, (most, least); None: the entry has none."""
-        ...
 
 
 class LastData(NamedTuple):
@@ -138,7 +119,7 @@ class TopicState:
         sequence_id = facts.sequence_id
         last = last_sequence_id(sequence_id, facts.highest_sequence_id, facts.num_messages)
         verdict = self.deduplication.admit(
-            facts.producer_name, sequence_id, last, is_chunk_not_last=_is_inner_chunk(facts)
+            facts.producer_name, sequence_id, last, is_chunk_not_last=is_inner_chunk(facts)
         )
         return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_chunk(facts))
 
@@ -155,7 +136,7 @@ class TopicState:
 
     def _admit_chunk(self, facts: EntryFacts) -> bool:
         """Admit a chunk; False: it was admitted before. Applies whether or not the topic deduplicates (INV-92)."""
-        chunk = _chunk(facts)
+        chunk = chunk_of(facts)
         return chunk is None or self.chunk_tracker.admit(facts.producer_name, chunk)
 
     # Folding.
@@ -184,11 +165,11 @@ class TopicState:
             self._fold_unreadable(entry_id, facts)
         else:
             self.last_data = _new_tuple(LastData, (entry_id, facts.num_messages if facts.is_batch else -1))
-        if self.deduplicates and source is None and not _is_inner_chunk(facts):
+        if self.deduplicates and source is None and not is_inner_chunk(facts):
             last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
             self.deduplication.persisted(facts.producer_name, last)
         if facts.num_chunks > 1 and source is None:
-            chunk = _chunk(facts)
+            chunk = chunk_of(facts)
             if chunk is not None:
                 self.chunk_tracker.stored(facts.producer_name, chunk)
 
@@ -390,16 +371,3 @@ class TopicState:
                 self.visibility.restored(number, changed)
         self.stored_end = replay_from
         return replay_from
-
-
-def _is_inner_chunk(facts: EntryFacts) -> bool:
-    """Whether this is a chunk other than the last: only the last chunk records the message's sequence id."""
-    return facts.num_chunks > 1 and facts.chunk_id != facts.num_chunks - 1
-
-
-def _chunk(facts: EntryFacts) -> ChunkInfo | None:
-    """Return the identity of a chunk; None when the entry has no valid chunk id."""
-    number, chunks = facts.chunk_id, facts.num_chunks
-    if number is None or not 0 <= number < chunks:
-        return None
-    return ChunkInfo(facts.sequence_id, facts.publish_time_ms, chunks, number)

@@ -29,7 +29,8 @@ from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.shared import ChunkAffinity, Shared
 from emulator.core.dispatch.strategy import DispatchStrategy
 from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
-from emulator.core.topic.state import EntryFacts, TopicState
+from emulator.core.topic.entry_facts import EntryFacts
+from emulator.core.topic.state import TopicState
 from emulator.model.values import MessageChunk
 from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
