@@ -63,12 +63,18 @@ class StoredKey:
     @property
     def text(self) -> str:
         """The stored text of the key."""
-        return "/".join((self.KIND, *map(_escape, self.__dict__.values())))
+        text = self.KIND
+        for part in self.__dict__.values():
+            text += "/" + _escape(part)
+        return text
 
     @classmethod
     def prefix(cls, *parts: str) -> str:
         """Return the prefix for a scan of all keys of this kind with these first parts. It ends in a separator."""
-        return "/".join((cls.KIND, *map(_escape, parts), ""))
+        text = cls.KIND
+        for part in parts:
+            text += "/" + _escape(part)
+        return text + "/"
 
 
 # The store of a region.

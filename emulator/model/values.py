@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, get_args
 
 
@@ -273,6 +274,10 @@ _NAME = re.compile(r"[-=:.\w]+")
 """Pulsar's rule for names of tenants, namespaces and clusters."""
 PARTITIONS_MAX = 10_000
 """Maximum number of partitions of a topic; each has its own log. Larger numbers are mistakes or attacks."""
+REMEMBERED_MAX: Final = 1_024
+"""Maximum number of remembered names of topics: opening a topic parses its name several times."""
+REMEMBERED_LENGTH_MAX: Final = 512
+"""Maximum length of a remembered name: a client may send longer ones, which must not use memory permanently."""
 _PARTITION = re.compile(r"^(?P<base>.+)-partition-(?P<index>\d+)$")
 
 
@@ -289,11 +294,23 @@ class TopicName:
     tenant: str
     namespace: str
     topic: str
+    full_namespace: str = field(init=False, repr=False, compare=False)
+    """`tenant/namespace`."""
+    _text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Built once: opening a topic needs each of them a dozen times.
+        object.__setattr__(self, "full_namespace", f"{self.tenant}/{self.namespace}")
+        object.__setattr__(self, "_text", f"{self.domain}://{self.full_namespace}/{self.topic}")
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """Parse the full form, or `topic` (in public/default) or `tenant/namespace/topic`, which are persistent. Raises
         ValueError, naming the violated rule."""
+        return _parse_remembered(text) if len(text) <= REMEMBERED_LENGTH_MAX else cls._parse(text)
+
+    @classmethod
+    def _parse(cls, text: str) -> TopicName:
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = PERSISTENT, text
@@ -308,11 +325,6 @@ class TopicName:
             if not is_valid_name(part):
                 raise ValueError(f"topic {text!r}: {part!r} is not a valid tenant or namespace name")
         return cls(domain, *parts)
-
-    @property
-    def full_namespace(self) -> str:
-        """`tenant/namespace`."""
-        return f"{self.tenant}/{self.namespace}"
 
     @property
     def is_persistent(self) -> bool:
@@ -332,7 +344,12 @@ class TopicName:
         return replace(self, topic=match["base"]) if match else None
 
     def __str__(self) -> str:
-        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.topic}"
+        return self._text
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _parse_remembered(text: str) -> TopicName:
+    return TopicName._parse(text)
 
 
 # Replicated subscriptions (PIP-33): values of the settings and policies with these names.
