@@ -80,7 +80,7 @@ class Compaction:
         self._generation = 0
         """Generation of the stored row; 0: there is none."""
         self._running: asyncio.Future[None] | None = None
-        self._deleting: set[asyncio.Future[None]] = set()
+        self._deleting: dict[asyncio.Future[None], None] = {}
 
     # Loading.
 
@@ -295,7 +295,7 @@ class Compaction:
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a deletion in the background. If it fails, the next compaction or load of the topic repeats it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._deleting.add(done)
+        self._deleting[done] = None
 
         async def run() -> None:
             try:
@@ -305,7 +305,7 @@ class Compaction:
                     "%s: old compacted logs could not be deleted yet: %s", self._topic.full_name, failure
                 )
             finally:
-                self._deleting.discard(done)
+                self._deleting.pop(done, None)
                 done.set_result(None)
 
         self._topic.region.spawn(run())

@@ -36,7 +36,7 @@ class Checkpoints:
         self._state = state
         self.entries_since = 0
         """Number of entries stored since the last checkpoint, those replayed after it included."""
-        self._pending: set[asyncio.Future[int]] = set()
+        self._pending: dict[asyncio.Future[int], None] = {}
         """Puts without an outcome."""
         self._first_kept_part = 0
         """Part number below which parts were deleted."""
@@ -115,7 +115,7 @@ class Checkpoints:
         self._store.get(key)
 
         def done(put: asyncio.Future[int]) -> None:
-            self._pending.discard(put)
+            self._pending.pop(put, None)
             failure = put.exception()
             if failure is not None:
                 logger.warning("checkpoint of topic %s could not be written: %s", self._topic, failure)
@@ -123,7 +123,7 @@ class Checkpoints:
                 report(failure is None)
 
         put = self._store.put(key, value)
-        self._pending.add(put)
+        self._pending[put] = None
         put.add_done_callback(done)
         return put
 

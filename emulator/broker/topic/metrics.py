@@ -72,10 +72,18 @@ class StorageMetrics:
 class TopicMetrics:
     """Counters of one topic since it was loaded."""
 
-    __slots__ = ("_wall_clock_ms", "loaded_end_entry_id", "loaded_ms", "published", "published_ms", "storing")
+    __slots__ = (
+        "_loaded_seconds",
+        "_storing",
+        "_wall_clock_ms",
+        "loaded_end_entry_id",
+        "loaded_ms",
+        "published",
+        "published_ms",
+    )
 
     def __init__(self, wall_clock_ms: Callable[[], int], log_end: int) -> None:
-        now_seconds = asyncio.get_running_loop().time()
+        self._loaded_seconds = now_seconds = asyncio.get_running_loop().time()
         self._wall_clock_ms = wall_clock_ms
         self.loaded_end_entry_id = log_end
         """End of the log (exclusive entry id) when the topic was loaded."""
@@ -84,7 +92,14 @@ class TopicMetrics:
         """Messages published by clients and by other regions' replicators; duplicates are counted, too."""
         self.published_ms = 0
         """Time of the last publish, by the region's clock; 0: none since the topic was loaded."""
-        self.storing = StorageMetrics(now_seconds)
+        self._storing: StorageMetrics | None = None
+
+    @property
+    def storing(self) -> StorageMetrics:
+        """Latency, size and reads of the entries. Created at the first use: many topics are only subscribed to."""
+        if self._storing is None:
+            self._storing = StorageMetrics(self._loaded_seconds)
+        return self._storing
 
     def note_published(self, messages: int, bytes_: int) -> None:
         """Count publishes that are acknowledged: entries that became durable, and duplicates."""

@@ -12,7 +12,7 @@ from emulator.broker.topic.pending_publish import Pending, limits_of
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.flow.rate_limit import Throttle
 from emulator.core.policies.limits import MAX_MESSAGE_SIZE, PUBLISH_RATE
-from emulator.core.policies.topic_policies import TopicPolicies
+from emulator.core.policies.topic_policies import DEFAULTS, TopicPolicies
 from emulator.core.policies.topics import DEDUPLICATION, KEEP_ALIVE_INTERVAL
 from emulator.errors import StorageError
 
@@ -42,23 +42,28 @@ class TopicPublishing:
         self.last_issued: asyncio.Future[int] | None = None
         self._is_limited = topic.region.environment.components.topics.is_limited
         self._throttle: Throttle | None = None
-        self._delayed: WeakKeyDictionary[FlowControl, None] = WeakKeyDictionary()
-        """Connections from which reading was delayed for the publish rate, since it was set."""
-        self._switching_deduplication = asyncio.Lock()
-        """Serialises changes of deduplication; the last one wins."""
+        self._delayed: WeakKeyDictionary[FlowControl, None] | None = None
+        """Connections from which reading was delayed for the publish rate, since it was set; None: no connection."""
+        self._switching_deduplication: asyncio.Lock | None = None
+        """Serialises changes of deduplication; the last one wins. Created at the first change."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a publish was admitted whose outcome is not known yet."""
+        return bool(self.batch) or self.issued > 0
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
-        """Apply changed policies."""
-        topic = self._topic
-        if new.differs(old, KEEP_ALIVE_INTERVAL):
+        """Apply changed policies; `old` is None for a topic that was just loaded, to which the defaults apply."""
+        topic, before = self._topic, DEFAULTS if old is None else old
+        if new.differs(before, KEEP_ALIVE_INTERVAL):
             for producer in (*self.producers.values(), *self._access.waiting):
                 producer.connection.liveness.hurry(new[KEEP_ALIVE_INTERVAL])
-        if new.differs(old, MAX_MESSAGE_SIZE):
+        if new.differs(before, MAX_MESSAGE_SIZE):
             limits, policy_bytes = limits_of(topic.region.config), new[MAX_MESSAGE_SIZE]
             if policy_bytes:
                 limits = replace(limits, payload_bytes=min(policy_bytes, limits.payload_bytes))
             self.client_limits = limits
-        if new.differs(old, PUBLISH_RATE):
+        if new.differs(before, PUBLISH_RATE):
             now_ms = asyncio.get_running_loop().time() * 1000
             self._throttle = topic.region.environment.components.topics.throttle_of(new[PUBLISH_RATE], now_ms)
             self._end_delays()
@@ -71,6 +76,8 @@ class TopicPublishing:
         """Enable or disable deduplication according to the policies. The known sequence ids are deleted durably first:
         without deduplication, producers may have restarted their numbering."""
         topic = self._topic
+        if self._switching_deduplication is None:
+            self._switching_deduplication = asyncio.Lock()
         async with self._switching_deduplication:
             wanted = topic.policies[DEDUPLICATION]
             if topic.closed or topic.state.deduplicates == wanted:
@@ -133,13 +140,15 @@ class TopicPublishing:
             for producer in producers:
                 if producer.is_limited:
                     producer.slow_down(wait_ms / 1000)
+                    if self._delayed is None:
+                        self._delayed = WeakKeyDictionary()
                     self._delayed[producer.connection.flow_control] = None
 
     def _end_delays(self) -> None:
         """Read again from all clients that the publish rate has delayed, even if their producers were closed since."""
-        for delayed in list(self._delayed):
+        former, self._delayed = self._delayed, None
+        for delayed in list(former or ()):
             delayed.speed_up()
-        self._delayed.clear()
 
     def close(self) -> None:
         """End the delays: the topic is unloaded, and its producers are gone."""

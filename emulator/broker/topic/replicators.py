@@ -66,8 +66,8 @@ class Replicators(dict[str, Replicator]):
         self._topic = topic
         self._peers = peers
         self._replicator_type = replicator_type
-        self._regions_lock = asyncio.Lock()
-        """Serialises changes of the set of regions."""
+        self._regions_lock: asyncio.Lock | None = None
+        """Serialises changes of the set of regions; created at the first one."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
         """Apply changed policies. The first replicators are added when the topic is loaded."""
@@ -90,6 +90,8 @@ class Replicators(dict[str, Replicator]):
     async def _change_regions(self) -> None:
         """Start and stop replicators according to the current policies."""
         topic = self._topic
+        if self._regions_lock is None:
+            self._regions_lock = asyncio.Lock()
         async with self._regions_lock:
             if topic.closed:
                 return

@@ -27,7 +27,7 @@ from emulator.core.policies.limits import (
 )
 from emulator.core.policies.replicated_subscriptions import POLICIES as REPLICATION
 from emulator.core.policies.replicated_subscriptions import REPLICATE_SUBSCRIPTION_STATE
-from emulator.core.policies.topic_policies import TopicPolicies
+from emulator.core.policies.topic_policies import DEFAULTS, TopicPolicies
 from emulator.core.topic.limits import SubscribeRateLimiter
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import Cause, Reason
@@ -72,15 +72,18 @@ class Subscriptions(dict[str, Subscription]):
         """Limits how often each consumer subscribes."""
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
-        """Apply changed policies."""
+        """Apply changed policies; `old` is None for a topic that was just loaded, which has no subscriptions and the
+        default rate."""
         if new.differs(old, *DISPATCH):
             self._limit_dispatch(new)
-        if new.differs(old, DISPATCH_RATE):
+        if new.differs(DEFAULTS if old is None else old, DISPATCH_RATE):
             now_ms = asyncio.get_running_loop().time() * 1000
             publish_rate = self._topic.metrics.publish_rate
             self.throttle = self._components.topics.throttle_of(new[DISPATCH_RATE], now_ms, publish_rate)
             for subscription in list(self.values()):
                 subscription.dispatch_loop.pump()
+        if old is None:
+            return
         if new.differs(old, *REPLICATION):
             self._replication_changed()
         if new.differs(old, *SUBSCRIPTION_RATES):

@@ -34,7 +34,7 @@ class TopicTransactions:
     def __init__(self, topic: PublishingTopic) -> None:
         self.publisher: Publisher = OwnRegion(topic.region.config.region)
         self._topic = topic
-        self._admitted: set[TxnId] = set()
+        self._admitted: dict[TxnId, None] = {}
         """Transactions with a message that was admitted since the topic was loaded, until their marker is durable. The
         message itself may not be durable yet."""
         self._pending_markers: dict[TxnId, asyncio.Future[None]] = {}
@@ -62,7 +62,7 @@ class TopicTransactions:
 
     def admitted(self, txn: TxnId) -> None:
         """Record that a message of the transaction is being appended to the log."""
-        self._admitted.add(txn)
+        self._admitted[txn] = None
 
     # Ending.
 
@@ -102,7 +102,7 @@ class TopicTransactions:
             assert isinstance(publish, PendingPublish)
             assert publish.info.txn is not None
             txn = TxnId(*publish.info.txn)
-            self._admitted.discard(txn)
+            self._admitted.pop(txn, None)
             self._pending_markers.pop(txn).set_result(None)
 
     def _unloaded_error(self) -> ProtocolError:

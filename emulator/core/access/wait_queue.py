@@ -18,8 +18,9 @@ class WaitQueue:
         """Producers that wait for access, sorted: the first one is promoted next."""
         self.changes = 0
         """Number of additions to and removals from `entries`."""
-        self._postponed: deque[QueueEntry] = deque()
-        """Claims to decide after the write of the grant, in order of arrival. Some of their producers may have left."""
+        self._postponed: deque[QueueEntry] | None = None
+        """Claims to decide after the write of the grant, in order of arrival. Some of their producers may have left.
+        Created at the first one: an empty deque uses 0.6 KB, and most topics have no exclusive producers."""
         self._by_claimant: dict[Claimant, QueueEntry] = {}
         """Every entry of `entries` and `_postponed`, except those of producers that left."""
         self._by_name: dict[str, Claimant] = {}
@@ -46,6 +47,8 @@ class WaitQueue:
 
     def postpone(self, entry: QueueEntry) -> None:
         """Let a claim wait for the write of the grant. One that is postponed again keeps its position."""
+        if self._postponed is None:
+            self._postponed = deque()
         if self._postponed and entry.serial < self._postponed[0].serial:
             self._postponed.appendleft(entry)
         else:
