@@ -89,7 +89,7 @@ class ClientProducers:
         producer.topic.publishing.attach(producer)
         name, request_id = producer.producer_name, producer.request.request_id
         last, version = producer.last_sequence_id(), producer.schema_version
-        self._connection.answer(
+        self._connection.answer_soon(
             ProducerSuccess(request_id, name, last, version, is_ready=True, topic_epoch=epoch).encode()
         )
 

@@ -46,7 +46,8 @@ class Execution(Enum):
     ENTRY = auto()
     """Executed as it is read, with the entry of its frame: `handle(connection, command, entry)`."""
     TASK = auto()
-    """Executed asynchronously: `handle(connection, command)` returns the `Work`; later commands do not wait for it."""
+    """Executed asynchronously: `handle(connection, command)` returns the `Work`, or None if nothing is left to do.
+    Later commands do not wait for it."""
 
 
 class PendingResponse(NamedTuple):
@@ -200,7 +201,9 @@ def repeat(connection: CommandingConnection, row: AnyCommandSpec, value: Any) ->
 
 def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> None:
     """Start a request that may have to wait; its memory is charged until it is done. ProtocolError."""
-    work = row.handle(connection, value)
+    work: Work | None = row.handle(connection, value)
+    if work is None:
+        return
     charge = connection.flow_control.charge_request(row.estimate_bytes)
     if isinstance(work, PendingResponse):
         work.outcome.add_done_callback(partial(_send_outcome, connection, row, value, work.answer, charge))

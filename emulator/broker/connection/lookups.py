@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import TrustLevel
+from emulator.broker.connection.dispatch import Work
 from emulator.broker.transactions.coordinators import NOT_ENABLED
 from emulator.core.topic_patterns import TopicPattern
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import COORDINATORS
+from emulator.model.values import TopicName
 from emulator.wire.commands import (
     GetTopics,
     GetTopicsResponse,
@@ -41,7 +43,9 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
     proxied = region.config.settings.proxy_through_service_url and not connection.internal
     ports = region.clients.ports
     urls = ports.internal_urls if connection.internal else ports.service_urls(connection.local_address)
-    connection.answer(lookup_connect(command.request_id, *urls, proxy_through_service_url=proxied).encode())
+    connection.answer_soon(
+        lookup_connect(command.request_id, *urls, proxy_through_service_url=proxied).encode()
+    )
 
 
 def _check_enabled(connection: ClientConnection) -> None:
@@ -50,19 +54,27 @@ def _check_enabled(connection: ClientConnection) -> None:
         raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
 
 
-async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
+def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> Work | None:
     """Send the number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator
     is a partition of `COORDINATORS`; for clients, 0 means that transactions are not enabled."""
     if command.topic == COORDINATORS:
         count = connection.region.coordinators.count
     else:
-        count = await _partitions_of(connection, command)
-    connection.answer(partitions_response(command.request_id, count).encode())
+        topic = connection.region.check_topic(command.topic)
+        known = _known_partitions(connection, command, topic)
+        if known is None:
+            return _create_partitions(connection, command, topic)
+        count = known
+    connection.answer_soon(partitions_response(command.request_id, count).encode())
+    return None
 
 
-async def _partitions_of(connection: ClientConnection, command: PartitionMetadata) -> int:
+def _known_partitions(
+    connection: ClientConnection, command: PartitionMetadata, topic: TopicName
+) -> int | None:
+    """Return the number of a topic's partitions; None if the request creates them. ProtocolError for a topic that does
+    not exist and is not created."""
     region = connection.region
-    topic = region.check_topic(command.topic)
     count = region.partitioned.count(topic)
     if count or region.directory.exists(str(topic)):
         return count
@@ -70,7 +82,15 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
         if connection.trust is TrustLevel.PEER:
             return 0
         raise ProtocolError(ServerError.TopicNotFound, f"Topic {topic} not found")
-    return await region.partitioned.created_on_use(topic, region.topic_rules.reserve)
+    return None if region.partitioned.creates_partitions(topic) else 0
+
+
+async def _create_partitions(
+    connection: ClientConnection, command: PartitionMetadata, topic: TopicName
+) -> None:
+    region = connection.region
+    count = await region.partitioned.created_on_use(topic, region.topic_rules.reserve)
+    connection.answer_soon(partitions_response(command.request_id, count).encode())
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:

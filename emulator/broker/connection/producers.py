@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
+from emulator.broker.connection.dispatch import Work
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic_directory.loaded_topic import OpenMode, retry_delays
@@ -28,12 +29,17 @@ NAME_LENGTH_MAX = 4_096
 """Maximum length of a producer's name, which deduplication, grants and records of fenced producers store for long."""
 
 
-async def create(connection: ClientConnection, command: CreateProducer) -> None:
-    """Open a producer, or put it into the wait queue. `ClientProducers` sends the response when the topic decides."""
+def create(connection: ClientConnection, command: CreateProducer) -> Work:
+    """Open a producer, or put it into the wait queue. `ClientProducers` sends the response when the topic decides. The
+    request is registered as it is read, because the next one may be the CLOSE_PRODUCER of the same id."""
     if command.producer_id in connection.producers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     connection.producers.check_count(command.producer_id)
     connection.producers.opening[command.producer_id] = command
+    return _create(connection, command)
+
+
+async def _create(connection: ClientConnection, command: CreateProducer) -> None:
     try:
         if len(command.producer_name) > NAME_LENGTH_MAX:
             sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
@@ -240,13 +246,25 @@ def topic_of(connection: ClientConnection, command: SendCommand | CloseProducer)
     return ProtectedResource("topic", producer.topic.full_name if producer is not None else "?")
 
 
-async def close(connection: ClientConnection, command: CloseProducer) -> None:
+def close(connection: ClientConnection, command: CloseProducer) -> Work | None:
     """Close a producer after the receipts of all its earlier sends."""
     connection.producers.opening.pop(command.producer_id, None)
     producer = connection.producers.open.get(command.producer_id)
-    if producer is not None:
-        await producer.topic.issued_so_far()
+    if producer is not None and producer.topic.publishing.is_pending:
+        return _close_after_sends(connection, command, producer)
+    _close(connection, command, producer)
+    return None
+
+
+async def _close_after_sends(
+    connection: ClientConnection, command: CloseProducer, producer: ConnectedProducer
+) -> None:
+    await producer.topic.issued_so_far()
+    _close(connection, command, producer)
+
+
+def _close(connection: ClientConnection, command: CloseProducer, producer: ConnectedProducer | None) -> None:
     producer = producer or connection.producers.claims.get(command.producer_id)
     if producer is not None:
         connection.producers.forget(producer, "it was closed")
-    connection.answer(Success(command.request_id).encode())
+    connection.answer_soon(Success(command.request_id).encode())

@@ -112,6 +112,11 @@ class PublishingOfTopic(Protocol):
         """Maximum sizes of entries from clients."""
         ...
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a publish was admitted whose outcome is not known yet."""
+        ...
+
     def attach(self, producer: ConnectedProducer) -> None:
         """Register a connected producer; its name must be free."""
         ...

@@ -112,6 +112,11 @@ class PartitionedTopics:
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
         return self._creates_by_default if policy is None else policy.allowed
 
+    def creates_partitions(self, topic: TopicName) -> bool:
+        """Whether a request that creates the topic creates it with partitions, by the policy of its namespace."""
+        policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
+        return policy is not None and bool(policy.partitions) and policy.allowed and topic.partitioned is None
+
     # Changes.
 
     async def create(self, topic: TopicName, count: int, properties: Mapping[str, str] | None = None) -> None:
@@ -205,7 +210,7 @@ class PartitionedTopics:
         not partitioned. For a request that may create the topic. `reserve` raises ProtocolError when the namespace has
         no room for the partitions. ProtocolError, StorageError."""
         policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
-        if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
+        if policy is None or not self.creates_partitions(topic):
             return 0
         try:
             with reserve(topic, partition_names(topic, policy.partitions)):

@@ -97,7 +97,7 @@ class Client:
         close = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
         close.close_producer.producer_id = close.close_producer.request_id = 4
         self.read(simple_frame(close))
-        await until(lambda: 4 not in self.connection.producers.open)
+        await until(lambda: 4 not in self.connection.producers.open and not self.connection._responses)
         self.end.written.clear()
 
     def _open(self, producer_id: int) -> tuple[ConnectedProducer, Topic]:
