@@ -119,6 +119,8 @@ class ClientConnection(asyncio.Protocol):
         self.tasks = TaskGroup()
         self._responses: list[bytes] = []
         """Encoded responses that are sent in the next iteration of the event loop, or before the next write."""
+        self._are_receipts_only = True
+        """Whether all of `_responses` are receipts, whose number the publishes bound."""
         self._transport: asyncio.Transport | None = None
         settings, components = region.config.settings, region.environment.components.connections
         self.flow_control = components.flow_control(
@@ -183,14 +185,27 @@ class ClientConnection(asyncio.Protocol):
 
     def answer_soon(self, data: bytes) -> None:
         """Send a response, in one write with the other responses of this iteration of the event loop."""
+        self._write_soon(data)
+        self._are_receipts_only = False
+
+    def send_receipts(self, data: bytes) -> None:
+        """Send the receipts of one producer, in one write with those of the connection's other producers whose messages
+        became durable in the same commit. The receipts of a lone producer need not wait for others."""
+        if len(self.producers.open) == 1:
+            self.write(data)
+        else:
+            self._write_soon(data)
+
+    def _write_soon(self, data: bytes) -> None:
         if not self._responses:
             asyncio.get_running_loop().call_soon(self._send_responses)
         self._responses.append(data)
 
     def _send_responses(self) -> None:
         responses, self._responses = self._responses, []
+        are_receipts_only, self._are_receipts_only = self._are_receipts_only, True
         if responses:
-            self.answer(b"".join(responses))
+            (self.write if are_receipts_only else self.answer)(b"".join(responses))
 
     def answer(self, data: bytes) -> None:
         """Send a response. Reading pauses while the client leaves more than `ANSWERS_BYTES_MAX` unread."""

@@ -155,6 +155,8 @@ class FlowControl:
 
     def admitted(self) -> None:
         """Charge the entries that were added to `pending_bytes` in one read."""
+        if self.pending_bytes == self._publishes.size_bytes:
+            return
         self._publishes.resize(self.pending_bytes)
         if self.pending_bytes > PUBLISHES_BYTES_MAX:
             self.pause(PauseReason.PUBLISHES)

@@ -1,6 +1,7 @@
 """Splits one client's bytes into commands and handles each, until reading is paused.
 
-The commands of one read share their appends (one per topic) and their cursor writes (one per subscription).
+The commands of one read share their cursor writes (one per subscription). Their appends are shared with other
+connections: a topic issues one per iteration of the event loop (`Topic.flush`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from emulator.broker.authorization import TrustLevel
 from emulator.broker.connection.dispatch import CommandingConnection, dispatch, refuse
 from emulator.broker.connection.flow_control import UNAUTHENTICATED_FRAME_BYTES_MAX
 from emulator.broker.subscription.consumer import SubscriptionView
-from emulator.broker.topic.producer import ProducerHost
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec_hot.consuming import AckCommand, encode_ack_response
 from emulator.wire.command_types import CommandType
@@ -24,10 +24,8 @@ class CommandReader:
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
         self._unhandled: list[Frame] | None = None
         """Frames that were read and not handled since a command paused reading; None: none did."""
-        self.unflushed: dict[ProducerHost, None] = {}
-        """Topics that received entries since the last flush."""
         self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
-        """Acknowledgements since the last flush whose client expects a response."""
+        """Acknowledgements of the present read whose client expects a response."""
         self.read_ms: int | None = None
         """Wall clock time in ms at which the present commands were read; None until a command needs it."""
         self.is_broken = False
@@ -81,15 +79,11 @@ class CommandReader:
         except ProtocolError as problem:
             connection.close_with_error(problem)
         finally:
-            self._flush()
+            self._end_read()
 
-    def _flush(self) -> None:
-        """For all commands of one read, append once per topic and write each cursor once."""
-        if self.unflushed:
-            unflushed, self.unflushed = self.unflushed, {}
-            for topic in unflushed:
-                topic.flush()
-            self._connection.flow_control.admitted()
+    def _end_read(self) -> None:
+        """Charge the publishes of one read, and write each of its cursors once."""
+        self._connection.flow_control.admitted()
         if self.confirmations:
             confirmations, self.confirmations = self.confirmations, {}
             for subscription, waiting in confirmations.items():

@@ -195,7 +195,6 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
         _send_without_producer(connection, command)
         return
     connection.flow_control.pending_bytes += producer.publish(command, entry)
-    connection.reader.unflushed[producer.topic] = None
 
 
 def send_group(
@@ -211,7 +210,6 @@ def send_group(
     messages, size_bytes = producer.publish_group(command.sequence_id, frames, index)
     if messages:
         connection.flow_control.pending_bytes += size_bytes
-        connection.reader.unflushed[producer.topic] = None
     return messages
 
 

@@ -119,7 +119,9 @@ class IssuedAppends:
     async def let_pass(self) -> None:
         """Let the event loop process what has arrived, and wait until the append that was issued last is durable and
         acknowledged, or has failed; at most `LET_PASS_SECONDS`."""
-        # The first iteration of the loop polls the sockets, the second one processes what they received.
+        # The first iteration of the loop polls the sockets, the second one processes what they received, and the third
+        # one issues the appends.
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         if self._newest is not None and not self._newest.done():

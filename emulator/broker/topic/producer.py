@@ -84,7 +84,7 @@ class ProducerConnection(Protocol):
     @property
     def liveness(self) -> Liveness: ...
 
-    def write(self, data: bytes) -> None: ...
+    def send_receipts(self, data: bytes) -> None: ...
 
     async def is_alive(self) -> bool: ...
 
@@ -366,10 +366,10 @@ class ConnectedProducer:
             newest = publishes[-1]
             assert isinstance(newest, PendingPublish), "entries of other regions are published one by one"
             last = newest.info.source_position or BEFORE_EVERYTHING
-            self.connection.write(encode_peer_receipt(self.producer_id, last, len(publishes)))
+            self.connection.send_receipts(encode_peer_receipt(self.producer_id, last, len(publishes)))
         else:
             receipts = self._receipts(publishes)
-            self.connection.write(encode_receipts(self.producer_id, self.topic.ledger_id, receipts))
+            self.connection.send_receipts(encode_receipts(self.producer_id, self.topic.ledger_id, receipts))
 
     def _receipts(self, publishes: Sequence[Pending]) -> list[tuple[int, int, int]]:
         """Return (entry id, sequence id, highest sequence id) of each receipt; see `encode_receipts`."""

@@ -200,16 +200,23 @@ class Topic:
         info: CheckedEntry,
         marker: Marker | None,
     ) -> None:
-        """Admit one entry into the current batch, as a duplicate if it was admitted before; `flush` issues it."""
+        """Admit one entry into the current batch, as a duplicate if it was admitted before."""
         duplicate = not self.state.admit(attachment.publisher, info)
-        self.publishing.batch.append(PendingPublish(attachment, send, data, info, marker, duplicate))
+        self._admitted(PendingPublish(attachment, send, data, info, marker, duplicate))
 
     def publish_group(
         self, attachment: Attachment, producer_name: str, group: SendGroup, size_bytes: int
     ) -> None:
         """Admit plain messages of a client's producer, none of them a duplicate, into the current batch."""
         self.state.admit_group(producer_name, group.sequence_ids[-1])
-        self.publishing.batch.append(PendingGroup(attachment, producer_name, group, size_bytes))
+        self._admitted(PendingGroup(attachment, producer_name, group, size_bytes))
+
+    def _admitted(self, publish: Pending) -> None:
+        """Add a publish to the current batch. In the next iteration of the event loop `flush` issues those of all
+        connections that were read in this one."""
+        if not self.publishing.batch:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self.publishing.batch.append(publish)
 
     def append_own(
         self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
@@ -223,14 +230,11 @@ class Topic:
     def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
         """Append an entry that the region itself writes, in one write with all entries admitted in this iteration of
         the event loop."""
-        if not self.publishing.batch:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self.publishing.batch.append(
-            PendingPublish(attachment, None, data, cast(CheckedEntry, info), None, False)
-        )
+        self._admitted(PendingPublish(attachment, None, data, cast(CheckedEntry, info), None, False))
 
     def flush(self) -> None:
-        """Issue all admitted entries, without duplicates, as one append. A closed topic drops them."""
+        """Issue all admitted entries, without duplicates, as one append. A closed topic drops them. Called before
+        anything that has to follow them, and otherwise once per iteration of the event loop."""
         batch, self.publishing.batch = self.publishing.batch, []
         if not batch or self.closed:
             return
