@@ -45,19 +45,24 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.fixture
-def dashboard(tmp_path: Path, us: Served, silent_port: int) -> Iterator[ServedDashboard]:
-    """A run with a region, a silent region, and one that was killed."""
+def dashboard(tmp_path: Path, us: Served) -> Iterator[ServedDashboard]:
+    """A run with a region and two that were killed."""
     topology = write_topology(tmp_path)
     cluster = tmp_path / "clusters" / "americas.yaml"
     cluster.write_text(cluster.read_text().replace("us-east", "us"))
     run = StatesOnly(tmp_path, load_topology(topology))
-    run.admin_urls = {
-        "us": f"http://127.0.0.1:{us.admin_port}",
-        "us-west": f"http://127.0.0.1:{silent_port}",
-    }
-    run.states["eu-central"] = "killed"
+    run.admin_urls = {"us": f"http://127.0.0.1:{us.admin_port}"}
+    run.states |= {"us-west": "killed", "eu-central": "killed"}
     with served_dashboard(run) as running:
         yield running
+
+
+@pytest.fixture
+def beside_silence(dashboard: ServedDashboard, silent_port: int) -> ServedDashboard:
+    """A run with a region, a silent region, and one that was killed."""
+    dashboard.run.admin_urls["us-west"] = f"http://127.0.0.1:{silent_port}"
+    dashboard.run.states["us-west"] = "running"
+    return dashboard
 
 
 def test_topics_are_listed_and_filtered(dashboard: ServedDashboard) -> None:
@@ -65,8 +70,8 @@ def test_topics_are_listed_and_filtered(dashboard: ServedDashboard) -> None:
     assert dashboard.get("/api/topics?contains=ORD")["topics"] == ["orders"]
 
 
-def test_a_topic_is_shown_in_every_region_whether_it_responds_or_not(dashboard: ServedDashboard) -> None:
-    shown = dashboard.get("/api/topic?topic=orders")
+def test_a_topic_is_shown_in_every_region_whether_it_responds_or_not(beside_silence: ServedDashboard) -> None:
+    shown = beside_silence.get("/api/topic?topic=orders")
     here, silent, killed = shown["regions"]
     (row,) = here["rows"]
     assert (row["topic"], row["entries"], row["access"]["owner"]) == (ORDERS, 3, None)
@@ -115,19 +120,12 @@ def test_an_explanation_is_that_of_the_command_line(dashboard: ServedDashboard) 
     assert explained["regions"][0]["region"] == "us"
 
 
-def test_the_state_stays_live_beside_a_silent_region(dashboard: ServedDashboard) -> None:
-    dashboard.get("/api/state")
+def test_the_state_stays_live_beside_a_silent_region(beside_silence: ServedDashboard) -> None:
+    beside_silence.get("/api/state")
     begun = time.monotonic()
     for _ in range(3):
-        assert len(dashboard.get("/api/state")["status"]["regions"]) == 3
+        assert len(beside_silence.get("/api/state")["status"]["regions"]) == 3
     assert time.monotonic() - begun < 5
-
-
-@pytest.fixture
-def two_regions(dashboard: ServedDashboard) -> ServedDashboard:
-    """The run without its silent region, for which a plan waits a minute."""
-    dashboard.run.states["us-west"] = "killed"
-    return dashboard
 
 
 @pytest.mark.parametrize(
@@ -143,12 +141,12 @@ def two_regions(dashboard: ServedDashboard) -> ServedDashboard:
     ],
 )
 def test_a_plan_that_cannot_be_made_is_refused(
-    two_regions: ServedDashboard, request_: object, status: int
+    dashboard: ServedDashboard, request_: object, status: int
 ) -> None:
-    reply = two_regions.change(request_, "/api/failover-plan")
+    reply = dashboard.change(request_, "/api/failover-plan")
     assert reply.status == status
     assert reply.json()["reason"]
-    assert not (two_regions.run.run_dir / "history" / "operator.jsonl").exists()
+    assert not (dashboard.run.run_dir / "history" / "operator.jsonl").exists()
 
 
 def test_events_are_the_newest_facts_of_every_history_and_observed_states(dashboard: ServedDashboard) -> None:

@@ -41,6 +41,7 @@ def test_fuzzing_finds_no_failure(tmp_path: Path) -> None:
     assert done.stdout.count("no failure") == len(TARGETS)
 
 
+@pytest.mark.long
 def test_an_input_that_fails_is_found_and_shown(tmp_path: Path) -> None:
     program = (
         "import sys; from tests.fuzz import __main__ as fuzz; from tests.fuzz.targets import Target\n"

@@ -25,6 +25,7 @@ AGREEMENTS = int(os.environ.get("GEOEMU_AGREEMENTS", "50"))
 """Number of runs that both engines evaluate in the slow test; 500 in `.ci/long`."""
 
 
+@pytest.mark.long
 def test_honest_runs_raise_no_false_alarm() -> None:
     """One run of each kind."""
     assert list(check_honest(QUICK)) == []

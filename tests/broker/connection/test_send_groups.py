@@ -36,6 +36,8 @@ from emulator.wire.frames import PING_FRAME, FrameBuffer, frame_of, simple_frame
 from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
 from tests.broker.regions import Regions, regions, until
 
+pytestmark = pytest.mark.usefixtures("simulation")
+
 PAYLOAD_BYTES_MAX = 200
 PRODUCERS = {1: "a", 2: "b", 3: "c", 4: "closed"}
 """Producer id -> its name; the last one is closed before the stream begins."""

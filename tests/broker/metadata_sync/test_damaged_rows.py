@@ -68,7 +68,7 @@ DAMAGE = (
     b"[" * 100_000,
 )
 
-pytestmark = pytest.mark.within(120)
+pytestmark = [pytest.mark.within(120), pytest.mark.usefixtures("simulation")]
 
 
 def metric(region: Region, name: str) -> float:

@@ -27,7 +27,7 @@ from tests.broker.regions import Regions
 RECORD = SyncRecordPath(NAMESPACE.text).text
 TENANT = TenantPath("unheard")
 
-pytestmark = pytest.mark.within(120)
+pytestmark = [pytest.mark.within(120), pytest.mark.usefixtures("simulation")]
 
 
 async def declare(cluster: str, *regions: Region, lost: bool = True) -> None:

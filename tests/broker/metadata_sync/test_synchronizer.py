@@ -35,7 +35,7 @@ from tests.broker.metadata_sync.clusters import (
 )
 from tests.broker.regions import Regions
 
-pytestmark = pytest.mark.within(120)
+pytestmark = [pytest.mark.within(120), pytest.mark.usefixtures("simulation")]
 
 
 async def test_a_policy_set_in_one_cluster_applies_in_another() -> None:

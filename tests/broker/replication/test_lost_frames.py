@@ -15,6 +15,8 @@ from emulator.model.frame_faults import BETWEEN_REGIONS, FrameAction, FrameFault
 from emulator.simulation.world import World
 from tests.broker.regions import broker_of
 
+pytestmark = pytest.mark.usefixtures("simulation")
+
 TOPIC = "persistent://public/default/orders"
 QUICK = BrokerSettings(snapshot_interval_ms=500)
 DROP, DELAY, DUPLICATE, REORDER = FrameAction
