@@ -1,8 +1,8 @@
 """Move lost configuration stores of a cluster aside: `lose_store` moves their files to `lost-<n>/` beside the store, as
 evidence.
 
-A region refuses to start with another store than the one it used (decision 0012), unless that store is in `lost-<n>/`:
-then it will not be restored, and the region starts with a new one.
+A region refuses to start with another store than the one it used (docs/components/configuration-store.md), unless that
+store is in `lost-<n>/`: then it will not be restored, and the region starts with a new one.
 
 For a store in a volume, a container that mounts the volume runs `python3 -m emulator.run.lost_stores STORE`.
 """

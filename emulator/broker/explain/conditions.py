@@ -1,6 +1,6 @@
 """One region's part of the conditions that programs wait for: what is missing, and why.
 
-A region judges its own state only (docs/decisions/0014): its replicators prove that other regions store what it
+A region judges its own state only (docs/components/explain.md): its replicators prove that other regions store what it
 forwarded, and its log positions are the goals of a wait. The caller combines all regions.
 """
 

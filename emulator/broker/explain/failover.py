@@ -1,7 +1,7 @@
 """The plan of a fail-over away from this region, made from this region's log and the state that the target states.
 
-Each region states only its own state (docs/decisions/0014): the user's side requests the state of the target and sends
-it to the source (`emulator.scenarios.failover_plans`).
+Each region states only its own state (docs/components/explain.md): the user's side requests the state of the target
+and sends it to the source (`emulator.scenarios.failover_plans`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one region would deliver to the consumers of a subscription: its part of a fail-over plan.
 
-The target of a fail-over states it of itself (docs/decisions/0014), and the source compares it with its own log
+The target of a fail-over states it of itself (docs/components/explain.md), and the source compares it with its own log
 (`failover_plan`). A peer's statement is a claim: `DeliveryState.parse` checks its form, and a wrong claim changes only
 the figures of the plan.
 
