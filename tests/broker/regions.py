@@ -38,7 +38,7 @@ FAST = BrokerSettings(snapshot_interval_ms=50, peer_reconnect_backoff_ms=5, fail
 QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
@@ -50,7 +50,7 @@ class Surroundings(NamedTuple):
 
     network: Callable[[], Network] = SocketNetwork
     wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    free_port: Callable[[], int] = _free_port
+    free_port: Callable[[], int] = free_port
 
     @classmethod
     def here(cls) -> Surroundings:

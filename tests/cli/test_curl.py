@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from emulator.net.tls import Certificates
 from emulator.run.history_events import read_events
 from tests.cli.test_cli import ROOT
 from tests.cli.test_runs import CURRENT, geoemu, typed
-from tests.runtimes.fixtures import end_all, wait_until, write_topology
+from tests.runtimes.fixtures import wait_until, write_topology
 
 
 def test_a_request_is_printed_as_one_shell_command() -> None:
@@ -49,14 +48,6 @@ def test_a_region_refuses_an_unknown_log_format(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "emulator.broker", str(path)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "geoemu: 'xml' is none of text, json\n")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    write_topology(tmp_path)
-    yield tmp_path
-    for run in (tmp_path / ".geoemu").glob("runs/*"):
-        end_all(run)
 
 
 def done_by_shell(printed: str) -> list[str]:

@@ -6,9 +6,7 @@ import asyncio
 import json
 import re
 import signal
-import socket
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +14,12 @@ import pytest
 
 from emulator.client import Client, InitialPosition
 from emulator.run.history_events import read_events
+from tests.broker.regions import free_port
 from tests.cli.test_cli import geoemu
 from tests.cli.test_runs import CURRENT, in_foreground, states, typed
-from tests.runtimes.fixtures import REGIONS, end_all, write_topology
+from tests.runtimes.fixtures import REGIONS
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    write_topology(tmp_path)
-    yield tmp_path
-    for run in (tmp_path / ".geoemu").glob("runs/*"):
-        end_all(run)
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 class Page:

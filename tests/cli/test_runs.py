@@ -18,20 +18,11 @@ import pytest
 from emulator.run.history import HistoryWriter
 from emulator.run.history_events import read_events
 from tests.cli.test_cli import ROOT, geoemu
-from tests.runtimes.fixtures import REGIONS, end_all, living, wait_until, write_topology
+from tests.runtimes.fixtures import REGIONS, living, wait_until, write_topology
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 CURRENT = Path(".geoemu") / "current"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder with a topology; no region outlives the test."""
-    write_topology(tmp_path)
-    yield tmp_path
-    for run in (tmp_path / ".geoemu").glob("runs/*"):
-        end_all(run)
 
 
 def typed(folder: Path, *arguments: str) -> str:

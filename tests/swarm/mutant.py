@@ -13,7 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.topic import Topic
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.dispatch.dispatcher import strategy_for
+from emulator.core.dispatch.strategy import DispatchStrategy
+from emulator.core.dispatch.types import DispatchLimits, SubscriptionType
 from emulator.simulation.region import Overrides
 from tests.swarm.names import public_name
 
@@ -81,3 +86,24 @@ def medium(name: str) -> Callable[[Any], Patch]:
 
 def topic(type_: type[Topic]) -> Patch:
     return lambda overrides: replace(overrides, topic=type_)
+
+
+def replicator(careless: type[Replicator]) -> Patch:
+    """Return a patch with which topics replicate carelessly."""
+
+    class CarelesslyReplicated(Topic):
+        replicator_type: type[Any] = careless
+
+    return topic(CarelesslyReplicated)
+
+
+def dispatching(type_: SubscriptionType) -> Callable[[Any], Patch]:
+    """Return a function that makes a patch: subscriptions of a type dispatch with the decorated strategy."""
+
+    def wrap(careless: type[DispatchStrategy]) -> object:
+        def made(wanted: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
+            return careless(cursor, limits) if wanted is type_ else strategy_for(wanted, cursor, limits)
+
+        return made
+
+    return part("strategy_for", wrap)

@@ -5,7 +5,9 @@ A plan is a plain value. `generator` draws it from a seed, `runner` runs it, `sh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from emulator.client import Batching
@@ -183,3 +185,10 @@ def with_settings(topology: Topology, **settings: Any) -> Topology:
         for cluster in topology.clusters
     )
     return replace(topology, clusters=clusters)
+
+
+def with_programs(random: Random, plan: Plan, draw: Callable[[Random, Plan], Act]) -> Plan:
+    """Add one to three programs, each with two regions; none if the plan has a single region."""
+    if len(plan.regions) < 2:
+        return plan
+    return replace(plan, acts=(*plan.acts, *(draw(random, plan) for _ in range(random.randint(1, 3)))))

@@ -7,11 +7,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from tests.swarm.generator.kinds import KINDS
 from tests.swarm.mutants import BY_NAME
-from tests.swarm.workload import Workload
 from tests.swarm.workloads import CHECKS, NAMED_WORKLOADS, SWARM_WORKLOADS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SIMULATION.md").read_text()
@@ -75,9 +72,3 @@ def test_a_mutant_violates_an_invariant_that_a_check_of_its_feature_or_of_every_
 def test_every_workload_has_its_row() -> None:
     reported = set().union(*(names(row.actors) for row in rows()))
     assert {workload.name for workload in (*SWARM_WORKLOADS, *NAMED_WORKLOADS)} - reported == NOT_FEATURES
-
-
-@pytest.mark.parametrize("workload", NAMED_WORKLOADS, ids=lambda workload: workload.name)
-def test_a_named_workload_has_checks_and_mutants_of_its_own(workload: Workload) -> None:
-    assert workload.checks
-    assert {mutant.kind for mutant in workload.mutants} == {workload.name}

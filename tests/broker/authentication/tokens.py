@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+
+from emulator.wire import pulsar_pb2 as pb
+from tests.broker.connection.raw import RawClient, raw_client
+from tests.broker.regions import Regions
 
 NOW_MS = 1_700_000_000_000
 NOW = NOW_MS // 1000
@@ -55,3 +61,12 @@ def token(
 ) -> bytes:
     """Return a signed token of role `app`, with other claims."""
     return jwt.encode({"sub": "app", **claims}, key, algorithm, headers=headers).encode()
+
+
+@asynccontextmanager
+async def client_of(world: Regions, role: str) -> AsyncIterator[RawClient]:
+    """Connect a client with a token of this role."""
+    async with raw_client(world, handshake=False) as client:
+        client.greet("token", token(sub=role))
+        assert (await client.next()).type == pb.BaseCommand.CONNECTED
+        yield client

@@ -16,8 +16,8 @@ from emulator.core.policies.permissions import PERMISSIONS, SUBSCRIPTION_AUTH_MO
 from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
-from tests.broker.authentication.tokens import secret_file, token
-from tests.broker.connection.raw import RawClient, entry, raw_client
+from tests.broker.authentication.tokens import client_of, secret_file
+from tests.broker.connection.raw import RawClient, entry
 from tests.broker.metadata_sync.clusters import NAMESPACE, TWO, clusters, create, soon
 from tests.broker.regions import Regions, regions
 
@@ -35,14 +35,6 @@ async def authorized(folder: Path, grants: Grants) -> AsyncIterator[Regions]:
     async with regions("us", security={"us": security}) as world:
         await world.running["us"].policies.set(DEFAULT, PERMISSIONS, grants)
         yield world
-
-
-@asynccontextmanager
-async def client_of(world: Regions, role: str) -> AsyncIterator[RawClient]:
-    async with raw_client(world, handshake=False) as client:
-        client.greet("token", token(sub=role))
-        assert (await client.next()).type == pb.BaseCommand.CONNECTED
-        yield client
 
 
 async def refused_producer(client: RawClient, producer_id: int = 1) -> str:

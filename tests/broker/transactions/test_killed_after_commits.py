@@ -18,7 +18,7 @@ from emulator.broker.transactions import key_registry
 from emulator.client import EARLIEST, Client, ClientError, Consumer, ConsumerType, Transaction
 from emulator.model.transaction_names import TxnId
 from emulator.runtimes.kafka_server import KafkaServer
-from tests.broker.regions import _free_port
+from tests.broker.regions import free_port
 from tests.broker.transactions.killed_region import Place, Work, live, region_on, subscribed
 from tests.broker.transactions.test_successors import Unreachable, acknowledge_upto, wants_messages
 from tests.storage.kafka_place import new_prefix
@@ -88,7 +88,7 @@ def killed_behind_every_commit(
     lives = []
     for after in count(1):
         assert after < COMMITS_MAX, "it never ends"
-        place, port = place_of(after), _free_port()
+        place, port = place_of(after), free_port()
         told = told_until_killed(place, port, after, work)
         asyncio.run(examine(place, port, told, work))  # type: ignore[arg-type]
         lives.append(told)

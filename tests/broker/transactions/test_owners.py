@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +17,9 @@ from emulator.core.transactions.journal_format import Began, Holder, decode, enc
 from emulator.errors import ProtocolError
 from emulator.model.transaction_names import TransactionStatus
 from emulator.wire import pulsar_pb2 as pb
-from tests.broker.authentication.tokens import secret_file, token
-from tests.broker.connection.raw import RawClient, raw_client
-from tests.broker.regions import Regions, regions
+from tests.broker.authentication.tokens import client_of, secret_file
+from tests.broker.connection.raw import raw_client
+from tests.broker.regions import regions
 from tests.broker.transactions import coordinator_requests as requests
 from tests.broker.transactions.coordinator_requests import KEY, home, status
 from tests.core.transactions.test_coordinator import BOUNDS
@@ -31,15 +29,6 @@ def secured(folder: Path, *superusers: str) -> SecurityConfig:
     """Return the security of a region: authorization is off without superusers."""
     authentication = AuthenticationConfig(token=TokenConfig(secret_key=secret_file(folder)))
     return SecurityConfig(None, authentication, AuthorizationConfig(superusers) if superusers else None)
-
-
-@asynccontextmanager
-async def client_of(world: Regions, role: str) -> AsyncIterator[RawClient]:
-    """Connect a client with a role."""
-    async with raw_client(world, handshake=False) as client:
-        client.greet("token", token(sub=role))
-        assert (await client.next()).type == pb.BaseCommand.CONNECTED
-        yield client
 
 
 async def test_another_role_has_a_key_of_its_own(tmp_path: Path) -> None:

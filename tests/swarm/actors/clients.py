@@ -28,6 +28,7 @@ from emulator.simulation.evidence import full
 from emulator.simulation.history import message_id_text, text_of
 from emulator.simulation.host import HostState
 from tests.swarm.plan import ConsumerPlan, ProducerPlan, ReaderPlan
+from tests.swarm.record import received_fields
 
 if TYPE_CHECKING:
     from tests.swarm.record import Record
@@ -359,16 +360,7 @@ class ConsumerActor(Actor):
 
     def _received(self, message: Message) -> None:
         self.known_ids.append(message.id)
-        self._note(
-            "receive",
-            "ok",
-            origin_region=message.replicated_from or self.region,
-            producer=message.producer_name,
-            sequence_id=message.sequence_id,
-            message_id=message_id_text(message),
-            payload_digest=payload_digest(message.payload),
-            detail=text_of(message),
-        )
+        self._note("receive", "ok", **received_fields(message, self.region))
 
     def _note(self, op: str, outcome: Any, **fields: Any) -> None:
         self.record.note(

@@ -23,13 +23,13 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.run.history_events import payload_digest
-from emulator.simulation.history import message_id_text, text_of
+from emulator.simulation.history import message_id_text
 from tests.swarm.actors.clients import RETRY_SECONDS, Actor
 from tests.swarm.actors.transaction_history import TaskLines
 from tests.swarm.checkers.transaction_tasks import Grant, Task, Work, outbox_of
 from tests.swarm.evidence import OperationResult
 from tests.swarm.plan import WorkerPlan
+from tests.swarm.record import received_fields
 
 if TYPE_CHECKING:
     from tests.swarm.record import Record
@@ -207,16 +207,7 @@ class WorkerActor(Actor):
             await reader.close()
 
     def _note_received(self, message: Message) -> None:
-        self._note(
-            "receive",
-            "ok",
-            origin_region=message.replicated_from or self.region,
-            producer=message.producer_name,
-            sequence_id=message.sequence_id,
-            message_id=message_id_text(message),
-            payload_digest=payload_digest(message.payload),
-            detail=text_of(message),
-        )
+        self._note("receive", "ok", **received_fields(message, self.region))
 
     def _note(self, op: str, outcome: Any, **fields: Any) -> None:
         fields |= {"region": self.region, "topic": self.plan.inbox, "subscription": self.plan.key}

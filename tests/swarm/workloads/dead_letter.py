@@ -25,14 +25,11 @@ from emulator.client import (
 )
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.topic_consumer import TopicConsumer
-from emulator.core.cursor.cursor import Cursor
-from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.strategy import DispatchStrategy
-from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import part
+from tests.swarm.mutant import dispatching
 from tests.swarm.plan import Plan
 from tests.swarm.topics import TRANSACTED
 from tests.swarm.workload import ActContext, Workload, has_operations
@@ -285,15 +282,7 @@ def _reported(evidence: Evidence, what: str, sentence: str) -> Found:
             yield reported, {"region": operation.region, "topic": operation.topic}
 
 
-def _with(careless: type[Shared]) -> object:
-    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
-        is_shared = type_ is SubscriptionType.SHARED
-        return careless(cursor, limits) if is_shared else strategy_for(type_, cursor, limits)
-
-    return made
-
-
-@WORKLOAD.mutant("redelivery-not-counted", "INV-97", patch=part("strategy_for", _with))
+@WORKLOAD.mutant("redelivery-not-counted", "INV-97", patch=dispatching(SubscriptionType.SHARED))
 class _RedeliveryNotCounted(Shared):
     """A redelivered message has redelivery count 0."""
 
@@ -302,7 +291,7 @@ class _RedeliveryNotCounted(Shared):
         self._redelivery_counts.clear()
 
 
-@WORKLOAD.mutant("redelivery-forgotten", "INV-96", patch=part("strategy_for", _with))
+@WORKLOAD.mutant("redelivery-forgotten", "INV-96", patch=dispatching(SubscriptionType.SHARED))
 class _RedeliveryForgotten(Shared):
     """A negatively acknowledged message is never redelivered."""
 

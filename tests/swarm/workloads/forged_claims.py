@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from emulator.broker.replication.peer_auth import REPLICATOR_PREFIX, publisher_of, replicator_name
 from emulator.core.admission import ClientProducer, EntrySizeLimits, Peer, Publisher, Refusal, Scanned, check
-from emulator.errors import ServerError
 from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.simulation.evidence import full
@@ -30,6 +29,7 @@ from tests.swarm.evidence import Evidence
 from tests.swarm.mutant import part, parts
 from tests.swarm.plan import Plan
 from tests.swarm.workload import Act, ActContext, Workload
+from tests.swarm.workloads.oversized_messages import SinglePublish
 
 FAR = 10**9
 """A sequence id and an entry id beyond any of a run."""
@@ -55,17 +55,17 @@ class ForgedClaimAct(Act):
         client = context.client()
         try:
             connection = await client.connection_for(full(self.topic))
-            sender, name = _Sender(), self._name(context)
+            sender, name = SinglePublish(), self._name(context)
             producer_id, request_id = client.new_id(), client.new_id()
             connection.producers[producer_id] = sender
             await connection.request(create_producer(request_id, full(self.topic), producer_id, name))
             forged = KINDS.get(self.kind, _origin)(self, name)
             connection.write(send_frame(producer_id, 0, data=forged))
             async with asyncio.timeout(ANSWER_SECONDS):
-                is_stored = await sender.outcome
-            if is_stored is not None:
+                place = await sender.place
+            if place is not None:
                 context.note_result(
-                    "accepted" if is_stored else "refused", detail=self.kind, topic=full(self.topic)
+                    "accepted" if place else "refused", detail=self.kind, topic=full(self.topic)
                 )
         except TimeoutError:
             context.note_result("nothing")
@@ -109,31 +109,6 @@ KINDS: dict[str, Callable[[ForgedClaimAct, str], bytes]] = {
     "another producer": _name_of_another,
     "a marker": _garbled_marker,
 }
-
-
-class _Sender:
-    """A producer of the connection that receives the response to the forged entry."""
-
-    def __init__(self) -> None:
-        self.outcome: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-        """Whether the entry was stored; None: the connection was closed without a response."""
-
-    def _settle(self, outcome: bool | None) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-    def receipt(self, receipt: Any) -> None:
-        self._settle(True)
-
-    def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
-        # Any other error comes from the store: the broker had accepted the entry.
-        self._settle(False if code is ServerError.NotAllowedError else None)
-
-    def connection_lost(self) -> None:
-        self._settle(None)
-
-    def closed_by_broker(self) -> None:
-        self._settle(None)
 
 
 @WORKLOAD.plan

@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.replication.replicator_state import RetryTimer
-from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.view import TopicView
 from emulator.client import Client
 from emulator.core.policies.lifetime import DeleteMode
 from emulator.core.replication.progress import ReplicatorState
-from tests.swarm.mutant import topic
-from tests.swarm.plan import Plan
+from tests.swarm.mutant import replicator
+from tests.swarm.plan import Plan, with_programs
 from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.expiring_program import SUBSCRIPTION
 from tests.swarm.workloads.topic_termination_acts import LOST, Receipts, TerminatingProgram
@@ -99,10 +98,7 @@ class InactiveTopicProgram(TerminatingProgram):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Draw programs, each with two regions; none if the plan has a single region."""
-    if len(plan.regions) < 2:
-        return plan
-    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+    return with_programs(random, plan, _program)
 
 
 def _program(random: Random, plan: Plan) -> InactiveTopicProgram:
@@ -129,14 +125,7 @@ class _KeepsRunning(RetryTimer):
         self._timer = None
 
 
-def _with(careless: type[Replicator]) -> type[Topic]:
-    class CarelesslyReplicated(Topic):
-        replicator_type: type[Any] = careless
-
-    return CarelesslyReplicated
-
-
-@WORKLOAD.mutant("retry-timer-decides", "INV-121", patch=lambda part: topic(_with(part)))
+@WORKLOAD.mutant("retry-timer-decides", "INV-121", patch=replicator)
 class _RetryTimerDecides(Replicator):
     """A replicator opens its producer when a retry is due, although its state has changed since."""
 
@@ -154,7 +143,7 @@ class _RetryTimerDecides(Replicator):
             self.peer.open_producer(self, self.topic.full_name)
 
 
-@WORKLOAD.mutant("inactive-replicator-never-resumes", "INV-121", patch=lambda part: topic(_with(part)))
+@WORKLOAD.mutant("inactive-replicator-never-resumes", "INV-121", patch=replicator)
 class _InactiveReplicatorNeverResumes(Replicator):
     """The replicator of an inactive topic does not open its producer for a new message."""
 

@@ -10,18 +10,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
-from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.id_set import IdSet
-from emulator.core.dispatch.dispatcher import strategy_for
 from emulator.core.dispatch.key_shared import KeyShared
-from emulator.core.dispatch.strategy import DispatchStrategy
-from emulator.core.dispatch.types import ConsumerState, DispatchLimits, SubscriptionType
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.evidence import full
 from emulator.simulation.invariant_check import Found
 from tests.swarm.evidence import Evidence
 from tests.swarm.faults import Fault, KillClient, PauseClient, Reset
-from tests.swarm.mutant import part
+from tests.swarm.mutant import dispatching
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
 from tests.swarm.workload import Workload
 
@@ -147,15 +144,7 @@ def _earlier_of_its_key(evidence: Evidence, region: str, topic: str) -> dict[str
     return found
 
 
-def with_key_shared(careless: type[KeyShared]) -> object:
-    def made(type_: SubscriptionType, cursor: Cursor, limits: DispatchLimits) -> DispatchStrategy:
-        is_careless = type_ is SubscriptionType.KEY_SHARED
-        return careless(cursor, limits) if is_careless else strategy_for(type_, cursor, limits)
-
-    return made
-
-
-@WORKLOAD.mutant("keys-move-immediately", "INV-69", patch=part("strategy_for", with_key_shared))
+@WORKLOAD.mutant("keys-move-immediately", "INV-69", patch=dispatching(SubscriptionType.KEY_SHARED))
 class _KeysMoveImmediately(KeyShared):
     """A key moves to its new consumer while the former one has unacknowledged messages of it."""
 
@@ -163,7 +152,7 @@ class _KeysMoveImmediately(KeyShared):
         return False
 
 
-@WORKLOAD.mutant("equal-consumer-names-merged", "INV-69", patch=part("strategy_for", with_key_shared))
+@WORKLOAD.mutant("equal-consumer-names-merged", "INV-69", patch=dispatching(SubscriptionType.KEY_SHARED))
 class _EqualConsumerNamesMerged(KeyShared):
     """Consumers with equal names count as one: a key moves to one of them while another has unacknowledged messages
     of it."""
@@ -173,7 +162,7 @@ class _EqualConsumerNamesMerged(KeyShared):
         return hold is not None and hold.consumer.name != consumer.name
 
 
-@WORKLOAD.mutant("key-order-ignored", "INV-69", patch=part("strategy_for", with_key_shared))
+@WORKLOAD.mutant("key-order-ignored", "INV-69", patch=dispatching(SubscriptionType.KEY_SHARED))
 class _KeyOrderIgnored(KeyShared):
     """A message of a key is dispatched although an earlier one of the same key waits."""
 

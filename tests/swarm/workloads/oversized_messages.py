@@ -55,7 +55,7 @@ class OversizedMessageAct(Act):
         client = context.client()
         try:
             connection = await client.connection_for(full(self.topic))
-            sender = _Sender()
+            sender = SinglePublish()
             producer_id, request_id = client.new_id(), client.new_id()
             connection.producers[producer_id] = sender
             await connection.request(create_producer(request_id, full(self.topic), producer_id, context.name))
@@ -120,8 +120,8 @@ def entry_of(name: str, payload: bytes, total_bytes: int = 0) -> bytes:
         size -= excess
 
 
-class _Sender:
-    """A producer of the connection that receives the response to the entry."""
+class SinglePublish:
+    """A producer of a connection that receives the response to its only entry."""
 
     def __init__(self) -> None:
         self.place: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from emulator.client import Client, Consumer, InitialPosition, Message
-from emulator.run.history_events import payload_digest
 from emulator.simulation.evidence import full
-from emulator.simulation.history import message_id_text, text_of
+from tests.swarm.record import received_fields
 from tests.swarm.workload import Act, ActContext
 
 
@@ -51,12 +50,7 @@ class OwnTopic(Act):
             region=region,
             topic=context.name,
             subscription=consumer.subscription,
-            origin_region=message.replicated_from or region,
-            producer=message.producer_name,
-            sequence_id=message.sequence_id,
-            message_id=message_id_text(message),
-            payload_digest=payload_digest(message.payload),
-            detail=text_of(message),
+            **received_fields(message, region),
         )
         return message
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, Producer
-from emulator.run.history_events import payload_digest
-from emulator.simulation.history import message_id_text, text_of
+from emulator.simulation.history import text_of
 from emulator.simulation.world import CLIENT_SETTINGS
 from tests.swarm.checkers.key_shared_sittings import Sitting
+from tests.swarm.record import received_fields
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import STEP_SECONDS
 
@@ -112,12 +112,7 @@ class Taker:
             region=self._place.region,
             topic=message.topic,
             subscription=SUBSCRIPTION,
-            origin_region=message.replicated_from or self._place.region,
-            producer=message.producer_name,
-            sequence_id=message.sequence_id,
-            message_id=message_id_text(message),
-            payload_digest=payload_digest(message.payload),
-            detail=text,
+            **received_fields(message, self._place.region),
         )
 
 

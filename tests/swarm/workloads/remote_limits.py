@@ -13,11 +13,10 @@ from random import Random
 from typing import Any
 
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.topic.topic import Topic
 from emulator.core.admission import OwnRegion, Publisher
 from emulator.core.policies.lifetime import QuotaAction
 from tests.swarm.faults import Cut, Fault, Kill
-from tests.swarm.mutant import part, topic
+from tests.swarm.mutant import part, replicator
 from tests.swarm.plan import Plan, with_settings
 from tests.swarm.workload import Act, Workload
 from tests.swarm.workloads.remote_limits_program import (
@@ -144,14 +143,7 @@ def _limits_apply_to_regions(publisher: Publisher) -> bool:
     return not isinstance(publisher, OwnRegion)
 
 
-def _with(careless: type[Replicator]) -> type[Topic]:
-    class CarelesslyReplicated(Topic):
-        replicator_type: type[Any] = careless
-
-    return CarelesslyReplicated
-
-
-@WORKLOAD.mutant("unused-partitions-not-announced", "INV-93", patch=lambda made: topic(_with(made)))
+@WORKLOAD.mutant("unused-partitions-not-announced", "INV-93", patch=replicator)
 class _UnusedPartitionsNotAnnounced(Replicator):
     """A new partition without messages is unloaded before every other region has opened it."""
 

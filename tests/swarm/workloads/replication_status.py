@@ -19,7 +19,7 @@ from emulator.core.replication.subscription_updates import ReplicatedSubscriptio
 from emulator.model.markers import Snapshot
 from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part, parts
-from tests.swarm.plan import Plan
+from tests.swarm.plan import Plan, with_programs
 from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.expiring_program import CONVERGENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION
 from tests.swarm.workloads.subscription_retention_program import ReplicatedSubscriptionProgram
@@ -179,10 +179,7 @@ def _first(missing: set[bytes]) -> str:
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Draw programs, each with two regions; none if the plan has a single region."""
-    if len(plan.regions) < 2:
-        return plan
-    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+    return with_programs(random, plan, _program)
 
 
 def _program(random: Random, plan: Plan) -> ReplicationStatusProgram:

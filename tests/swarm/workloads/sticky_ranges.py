@@ -14,17 +14,16 @@ from typing import ClassVar, Literal
 from emulator.client import Consumer, ConsumerType, InitialPosition
 from emulator.core.dispatch.consistent_hash import SlotOwners
 from emulator.core.dispatch.key_shared import KeyShared
-from emulator.core.dispatch.types import ConsumerState
+from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.model.hashing import murmur3
-from emulator.run.history_events import payload_digest
-from emulator.simulation.history import message_id_text, text_of
 from emulator.simulation.invariant_check import Found
 from tests.swarm.actors.clients import ranges_text
 from tests.swarm.evidence import Evidence
-from tests.swarm.mutant import part
+from tests.swarm.mutant import dispatching
 from tests.swarm.plan import ConsumerPlan, Plan, ProducerPlan
+from tests.swarm.record import received_fields
 from tests.swarm.workload import Act, ActContext, Workload
-from tests.swarm.workloads.key_shared import in_order, with_key_shared
+from tests.swarm.workloads.key_shared import in_order
 
 NAME = "stick-to-ranges"
 WORKLOAD = Workload(NAME)
@@ -76,17 +75,7 @@ class StickyConsumerAct(Act):
     async def _take(self, consumer: Consumer, context: ActContext) -> None:
         while True:
             message = await consumer.receive()
-            self._note(
-                context,
-                "receive",
-                "ok",
-                origin_region=message.replicated_from or self.region,
-                producer=message.producer_name,
-                sequence_id=message.sequence_id,
-                message_id=message_id_text(message),
-                payload_digest=payload_digest(message.payload),
-                detail=text_of(message),
-            )
+            self._note(context, "receive", "ok", **received_fields(message, self.region))
 
     def _note(self, context: ActContext, op: str, outcome: Literal["asked", "ok"], **fields: object) -> None:
         context.record.note(
@@ -235,7 +224,7 @@ class _FindsANeighbour(SlotOwners):
         return self._ranges[0][2] if found is None and self._ranges else found
 
 
-@WORKLOAD.mutant("sticky-ranges-ignored", "INV-99", patch=part("strategy_for", with_key_shared))
+@WORKLOAD.mutant("sticky-ranges-ignored", "INV-99", patch=dispatching(SubscriptionType.KEY_SHARED))
 class _StickyRangesIgnored(KeyShared):
     """A message is dispatched to any consumer, regardless of sticky ranges."""
 
@@ -244,7 +233,7 @@ class _StickyRangesIgnored(KeyShared):
         self.slot_owners = _GivesToAnybody()
 
 
-@WORKLOAD.mutant("unowned-keys-delivered", "INV-99", patch=part("strategy_for", with_key_shared))
+@WORKLOAD.mutant("unowned-keys-delivered", "INV-99", patch=dispatching(SubscriptionType.KEY_SHARED))
 class _UnownedKeysDelivered(KeyShared):
     """Keys outside all sticky ranges are dispatched to a consumer."""
 
@@ -253,7 +242,7 @@ class _UnownedKeysDelivered(KeyShared):
         self.slot_owners = _FindsANeighbour()
 
 
-@WORKLOAD.mutant("moved-keys-not-delivered", "INV-5", patch=part("strategy_for", with_key_shared))
+@WORKLOAD.mutant("moved-keys-not-delivered", "INV-5", patch=dispatching(SubscriptionType.KEY_SHARED))
 class _MovedKeysNotDelivered(KeyShared):
     """With out-of-order delivery, messages that wait for the owner of a key are lost when the key moves."""
 

@@ -8,7 +8,7 @@ Each program has a topic of its own. What was taken from it, and what came, it k
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from emulator.broker.topic_directory.stored_topics import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.net.http import NoHttpResponse
 from tests.swarm.mutant import part
-from tests.swarm.plan import Plan
+from tests.swarm.plan import Plan, with_programs
 from tests.swarm.topics import DELETED
 from tests.swarm.workload import ActContext, Workload
 from tests.swarm.workloads.expiring_program import (
@@ -189,10 +189,7 @@ class TopicDeletionProgram(OwnTopicProgram):
 
 @WORKLOAD.plan
 def draw(random: Random, plan: Plan) -> Plan:
-    """Draw programs, each with two regions; none if the plan has a single region."""
-    if len(plan.regions) < 2:
-        return plan
-    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+    return with_programs(random, plan, _program)
 
 
 def _program(random: Random, plan: Plan) -> TopicDeletionProgram:

@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, TableView
-from emulator.run.history_events import payload_digest
-from emulator.simulation.history import message_id_text, text_of
+from tests.swarm.record import received_fields
 from tests.swarm.topics import DELETED
 from tests.swarm.workloads.partition_growth.environment import AGAIN_SECONDS, PATTERN, Reading, Scene
 from tests.swarm.workloads.partition_growth.ledger import Standing
@@ -100,12 +99,7 @@ class Follower:
             region=self._scene.reading,
             topic=message.topic,
             subscription=consumer.subscription,
-            origin_region=message.replicated_from or self._scene.reading,
-            producer=message.producer_name,
-            sequence_id=message.sequence_id,
-            message_id=message_id_text(message),
-            payload_digest=payload_digest(message.payload),
-            detail=text_of(message),
+            **received_fields(message, self._scene.reading),
         )
 
 
