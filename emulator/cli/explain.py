@@ -87,7 +87,6 @@ ExplainedKind = Annotated[
         metavar="KIND",
         help="; ".join(f"{name}: {kind.doc}" for name, kind in KINDS.items()),
         autocompletion=_complete_kind,
-        show_default=False,
     ),
 ]
 ExplainedName = Annotated[
@@ -96,7 +95,6 @@ ExplainedName = Annotated[
         metavar="NAME...",
         help="; ".join(f"{name}: {' '.join(kind.words)}" for name, kind in KINDS.items()),
         autocompletion=_complete_name,
-        show_default=False,
     ),
 ]
 

@@ -25,16 +25,12 @@ Topic = Annotated[
         metavar="TOPIC",
         help="A topic, or one partition of a topic. A plan is also made of all partitions of a topic.",
         autocompletion=complete_topic,
-        show_default=False,
     ),
 ]
 Subscription = Annotated[
     str,
     typer.Argument(
-        metavar="SUBSCRIPTION",
-        help="A subscription of the topic.",
-        autocompletion=complete_subscription,
-        show_default=False,
+        metavar="SUBSCRIPTION", help="A subscription of the topic.", autocompletion=complete_subscription
     ),
 ]
 Source = Annotated[
@@ -44,18 +40,10 @@ Source = Annotated[
         metavar="REGION",
         help="Region of the position, or that consumers leave.",
         autocompletion=complete_region,
-        show_default=False,
     ),
 ]
 Target = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="REGION",
-        help="The other region.",
-        autocompletion=complete_region,
-        show_default=False,
-    ),
+    str, typer.Option("--to", metavar="REGION", help="The other region.", autocompletion=complete_region)
 ]
 
 
@@ -96,8 +84,7 @@ def plan_as_text(plan: FailoverPlan) -> str:
         line
         for number, one in enumerate(plan.partitions)
         for line in entry(
-            f"partition {number}",
-            f"{_redelivered(one)}; resumes at {one.resume or 'the next message'}",
+            f"partition {number}", f"{_redelivered(one)}; resumes at {one.resume or 'the next message'}"
         )
     )
     return "\n".join([whole, *rows])
@@ -169,10 +156,7 @@ def _seconds(milliseconds: float) -> str:
 
 
 Position = Annotated[
-    str,
-    typer.Argument(
-        metavar="POSITION", help="Position in the log of --from, ledger:entry.", show_default=False
-    ),
+    str, typer.Argument(metavar="POSITION", help="Position in the log of --from, ledger:entry.")
 ]
 
 

@@ -23,8 +23,7 @@ def _complete_runtime(incomplete: str) -> list[str]:
 
 DEFAULT_TOPOLOGY = Path("topology.yaml")
 TopologyFile = Annotated[
-    Path,
-    typer.Option("-f", "--file", "--topology", metavar="FILE", help="The topology.", show_default=True),
+    Path, typer.Option("-f", "--file", "--topology", metavar="FILE", help="The topology.")
 ]
 RunDir = Annotated[
     Path | None,
@@ -70,19 +69,11 @@ Insecure = Annotated[
     ),
 ]
 Region = Annotated[
-    str,
-    typer.Argument(
-        metavar="REGION", help="A region of the run.", autocompletion=complete_region, show_default=False
-    ),
+    str, typer.Argument(metavar="REGION", help="A region of the run.", autocompletion=complete_region)
 ]
 Regions = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="REGION...",
-        help="Regions of the run.",
-        autocompletion=complete_region,
-        show_default=False,
-    ),
+    typer.Argument(metavar="REGION...", help="Regions of the run.", autocompletion=complete_region),
 ]
 Cluster = Annotated[
     str | None,
@@ -150,7 +141,6 @@ Awaited = Annotated[
         help="A region of the run; or "
         + "; ".join(f"{name}: {definition}" for name, definition in CONDITIONS.items()),
         autocompletion=_complete_awaited,
-        show_default=False,
     ),
 ]
 
@@ -170,7 +160,6 @@ AwaitedWords = Annotated[
         help="After a region, NAME=NUMBER: a protocol event and its number, such as snapshot_round=2 "
         "(docs/SCENARIOS.md lists the names). After a condition, a topic, or a topic and a subscription.",
         autocompletion=_complete_awaited_word,
-        show_default=False,
     ),
 ]
 OnlyTopic = Annotated[
@@ -194,8 +183,7 @@ LogFormat = Annotated[
     typer.Option("--log-format", help="Format of the regions' logs: text lines or JSON objects."),
 ]
 AsCurl = Annotated[
-    bool,
-    typer.Option("--curl", help="Print the equivalent curl commands and change nothing."),
+    bool, typer.Option("--curl", help="Print the equivalent curl commands and change nothing.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -244,8 +232,7 @@ VerifiedRun = Annotated[
     typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
 ]
 VerifiedRunOption = Annotated[
-    Path | None,
-    typer.Option("--run-dir", metavar="DIR", help=("The run directory, instead of RUN_DIR.")),
+    Path | None, typer.Option("--run-dir", metavar="DIR", help=("The run directory, instead of RUN_DIR."))
 ]
 Master = Annotated[
     str | None,
@@ -258,8 +245,7 @@ Master = Annotated[
 InNetwork = Annotated[
     bool,
     typer.Option(
-        "--in-network",
-        help=("Verify in a container beside the regions; this machine needs no Java."),
+        "--in-network", help=("Verify in a container beside the regions; this machine needs no Java.")
     ),
 ]
 FollowRun = Annotated[

@@ -1,7 +1,7 @@
 """Import all verbs of the command line. `--help` lists them in the order of these imports. A verb imports slow modules
 itself when it runs."""
 
-# ruff: noqa: I001
+# ruff: noqa: F401, I001
 
 from __future__ import annotations
 
@@ -30,28 +30,4 @@ from emulator.cli import (
 )
 from emulator.cli.application import app
 
-FAMILIES = (
-    init,
-    token,
-    certs,
-    run,
-    client_environment,
-    graph,
-    doctor,
-    top,
-    regions,
-    links,
-    machines,
-    explain,
-    dashboard,
-    failover,
-    region,
-    tools,
-    verdicts,
-    evidence,
-    chaos,
-    record,
-    simulate,
-)
-
-__all__ = ["FAMILIES", "app"]
+__all__ = ["app"]
