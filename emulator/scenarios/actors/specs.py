@@ -25,12 +25,24 @@ def logs_of(topic: str, partitions: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSpec:
-    """One producer. `format.entries.ProducerEntry` documents the fields and their defaults."""
+class _OnOneTopic:
+    """What works on one topic, or on all its partitions, in one region at a time."""
 
     name: str
     region: str
     topic: str
+    partitions: int = 0
+    """Number of partitions of the topic; 0: it is not partitioned."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return logs_of(self.topic, self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSpec(_OnOneTopic):
+    """One producer. `format.entries.ProducerEntry` documents the fields and their defaults."""
+
     rate_per_second: float | None
     """Publish rate in messages per second. None: as fast as the region accepts them."""
     messages: int | None
@@ -45,33 +57,18 @@ class ProducerSpec:
     access: AccessWord = "shared"
     priority: int = 0
     """Priority in the wait queue, with `access` "wait" (PIP-440)."""
-    partitions: int = 0
-    """Number of partitions of the topic; 0: it is not partitioned."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return logs_of(self.topic, self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSpec:
+class ConsumerSpec(_OnOneTopic):
     """One consumer. `format.entries.ConsumerEntry` documents the fields and their defaults."""
 
-    name: str
-    region: str
-    topic: str
     subscription: str
     type: ConsumerType
     replicated: bool
     acknowledge: AcknowledgeMode
     receiver_queue: int
     leaves_unacknowledged: int = 0
-    partitions: int = 0
-    """Number of partitions of the topic; 0: it is not partitioned."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return logs_of(self.topic, self.partitions)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -80,12 +77,9 @@ class ConsumerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramSpec:
+class ProgramSpec(_OnOneTopic):
     """The user's own program. `format.entries.ProgramEntry` documents the fields and their defaults."""
 
-    name: str
-    region: str
-    topic: str
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     subscriptions: tuple[str, ...]
@@ -93,12 +87,6 @@ class ProgramSpec:
     stop_seconds: float
     tapped: bool = False
     """Whether a tap records the program's connections."""
-    partitions: int = 0
-    """Number of partitions of the topic; 0: it is not partitioned."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return logs_of(self.topic, self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
