@@ -6,6 +6,7 @@ No region is needed: nothing listens at the client's address. `test_actors.py` h
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -114,7 +115,7 @@ asyncio.run(main())
 
 def test_an_actor_ends_when_its_parent_process_is_killed(tmp_path: Path, unused_url: str) -> None:
     part = producer_spec()
-    fields = json.dumps({name: getattr(part, name) for name in part.__slots__})
+    fields = json.dumps(dataclasses.asdict(part))
     command = [sys.executable, "-c", _PARENT, str(tmp_path), fields, unused_url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
