@@ -54,9 +54,22 @@ _POSITION_HEADS: Final = [
     for size in range(len(str(AFTER_EVERYTHING)) + 1)
 ]
 """Size of the position's text -> the bytes of the property before that text."""
+_HEAD_BYTES: Final = len(_POSITION_HEADS[0])
+_PROPERTY_BYTES_MAX: Final = _HEAD_BYTES + len(str(AFTER_EVERYTHING))
 
 
 def position_property(position: Position) -> bytes:
     """Return the property with a source position, as a field of the metadata."""
     text = b"%d:%d" % position
     return _POSITION_HEADS[len(text)] + text
+
+
+def appended_position(property_: bytes) -> Position | None:
+    """Return the position in a field that `position_property` returned; None for all other bytes."""
+    if len(property_) > _PROPERTY_BYTES_MAX:
+        return None
+    ledger, _, entry = property_[_HEAD_BYTES:].partition(b":")
+    if not (ledger.isdigit() and entry.isdigit()):
+        return None
+    position = new_tuple(Position, (int(ledger), int(entry)))
+    return position if max(position) <= _MAX and position_property(position) == property_ else None

@@ -202,7 +202,7 @@ def send_group(
 ) -> int:
     """Add the group of plain messages that begins with a SEND to the next append of its topic. Return their number; 0:
     `send` has to handle this SEND alone. It also does if no other one would be in the group, which is quicker."""
-    if connection.peer is not None or command.highest_sequence_id or not _is_followed(frames, index):
+    if command.highest_sequence_id or not _is_followed(frames, index):
         return 0
     producer = connection.producers.open.get(command.producer_id)
     if producer is None:

@@ -75,6 +75,11 @@ class StoredEntry:
         return self._info
 
     @property
+    def replicated_from(self) -> str | None:
+        """The region in which the entry originates, if it is another one."""
+        return self.info.replicated_from
+
+    @property
     def chunk(self) -> MessageChunk | None:
         """The chunk that the entry contains, for SHARED subscriptions; None: the entry contains whole messages."""
         if self._info is not None and self._info.num_chunks <= 1:
@@ -99,6 +104,7 @@ class PlainEntry(StoredEntry):
 
     __slots__ = ()
     chunk = None
+    replicated_from = None
 
     def __init__(self, entry_id: int, data: bytes) -> None:
         self.entry_id = entry_id
@@ -106,6 +112,25 @@ class PlainEntry(StoredEntry):
         self.messages, self.hidden, self.marker, self.due_ms = 1, False, None, 0
         self._info = None
         self._key_hash = NOT_COMPUTED
+
+
+class PlainReplica(StoredEntry):
+    """A plain message of a group from another region (`wire.codec_hot.replica_groups`), otherwise as a `PlainEntry`."""
+
+    __slots__ = ("_replicated_from",)
+    chunk = None
+
+    def __init__(self, entry_id: int, data: bytes, replicated_from: str) -> None:
+        self.entry_id = entry_id
+        self.data = data
+        self.messages, self.hidden, self.marker, self.due_ms = 1, False, None, 0
+        self._replicated_from = replicated_from
+        self._info = None
+        self._key_hash = NOT_COMPUTED
+
+    @property
+    def replicated_from(self) -> str:
+        return self._replicated_from
 
 
 ENTRY_OVERHEAD_BYTES = 432

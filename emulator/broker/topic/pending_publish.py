@@ -7,10 +7,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import NewType, Protocol
 
+from emulator.broker.topic.entry_cache import PlainEntry, PlainReplica, StoredEntry
 from emulator.config.region import RegionConfig
 from emulator.core.admission import EntrySizeLimits, Publisher
+from emulator.core.topic.state import TopicState
 from emulator.model.markers import Marker
 from emulator.wire.codec_hot.publishing import SendCommand
+from emulator.wire.codec_hot.replica_groups import ReplicaGroup
 from emulator.wire.codec_hot.send_groups import SendGroup
 from emulator.wire.entry import replication_bytes_max
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
@@ -80,17 +83,16 @@ class PendingPublish:
         """Id of the stored entry once it is durable; -1 for a duplicate."""
 
 
-class PendingGroup:
-    """A group of plain messages of one client's producer between admitted and acknowledged. None is a duplicate."""
+class _Group:
+    """A group of plain messages of one attachment between admitted and acknowledged. None is a duplicate."""
 
-    __slots__ = ("attachment", "entries", "first_entry_id", "producer_name", "sequence_ids", "size_bytes")
+    __slots__ = ("attachment", "entries", "first_entry_id", "size_bytes")
     duplicate = False
 
-    def __init__(self, attachment: Attachment, producer_name: str, group: SendGroup, size_bytes: int) -> None:
+    def __init__(self, attachment: Attachment, entries: list[bytes]) -> None:
         self.attachment = attachment
-        self.producer_name = producer_name
-        self.sequence_ids, self.entries = group
-        self.size_bytes = size_bytes
+        self.entries = entries
+        self.size_bytes = sum(map(len, entries))
         self.first_entry_id = -1
         """Id of the first stored entry once all are durable; the others follow it."""
 
@@ -98,8 +100,54 @@ class PendingGroup:
     def messages(self) -> int:
         return len(self.entries)
 
+    @property
+    def last_entry_id(self) -> int:
+        return self.first_entry_id + len(self.entries) - 1
 
-Pending = PendingPublish | PendingGroup
+
+class PendingGroup(_Group):
+    """A group of a client's producer."""
+
+    __slots__ = ("producer_name", "sequence_ids")
+
+    def __init__(self, attachment: Attachment, producer_name: str, group: SendGroup) -> None:
+        super().__init__(attachment, group.entries)
+        self.producer_name = producer_name
+        self.sequence_ids = group.sequence_ids
+
+    def admit(self, state: TopicState) -> None:
+        state.admit_group(self.producer_name, self.sequence_ids[-1])
+
+    def fold(self, state: TopicState) -> list[StoredEntry]:
+        """Fold the entries, which are durable from `first_entry_id` on, into the state, and return them."""
+        state.fold_group(self.first_entry_id, self.last_entry_id, self.producer_name, self.sequence_ids[-1])
+        return [PlainEntry(*one) for one in enumerate(self.entries, self.first_entry_id)]
+
+
+class PendingReplicas(_Group):
+    """A group of another region's replicator."""
+
+    __slots__ = ("last_position", "source_region")
+
+    def __init__(self, attachment: Attachment, source_region: str, group: ReplicaGroup) -> None:
+        super().__init__(attachment, group.entries)
+        self.source_region = source_region
+        self.last_position = group.last
+
+    def admit(self, state: TopicState) -> None:
+        state.admit_replicas(self.source_region, self.last_position)
+
+    def fold(self, state: TopicState) -> list[StoredEntry]:
+        """As `PendingGroup.fold`."""
+        region = self.source_region
+        state.fold_replicas(self.first_entry_id, self.last_entry_id, region, self.last_position)
+        return [
+            PlainReplica(entry_id, data, region)
+            for entry_id, data in enumerate(self.entries, self.first_entry_id)
+        ]
+
+
+Pending = PendingPublish | PendingGroup | PendingReplicas
 
 
 LET_PASS_SECONDS = 0.1

@@ -9,10 +9,16 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.topic.metrics import Traffic
-from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup, PendingPublish
+from emulator.broker.topic.pending_publish import (
+    CheckedEntry,
+    Pending,
+    PendingGroup,
+    PendingPublish,
+    PendingReplicas,
+)
+from emulator.broker.topic.publish_groups import publish_groups
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import (
-    MESSAGE_BYTES_MIN,
     EntrySizeLimits,
     Peer,
     Publisher,
@@ -31,7 +37,6 @@ from emulator.wire.codec_hot.publishing import (
     encode_peer_receipt,
     encode_receipts,
 )
-from emulator.wire.codec_hot.send_groups import PlainSends, SendGroup
 from emulator.wire.entry import with_transaction
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import decode_marker
@@ -147,9 +152,7 @@ class ProducerHost(PublishingTopic, Protocol):
         """Admit one entry into the current batch."""
         ...
 
-    def publish_group(
-        self, attachment: Attachment, producer_name: str, group: SendGroup, size_bytes: int
-    ) -> None:
+    def publish_group(self, group: PendingGroup | PendingReplicas) -> None:
         """Admit plain messages, none of them a duplicate, into the current batch."""
         ...
 
@@ -177,9 +180,9 @@ class ConnectedProducer:
         """Whether the limits, quotas and rates of the topic apply to this producer."""
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
-        self._plain_sends = PlainSends(producer_id, name) if self.source_region is None else None
         self.request = request
         """The fields of the client's PRODUCER request."""
+        self._groups = publish_groups(self)
         self.schema_version = b""
         """Version of the producer's schema, as clients receive it; empty: it has no schema."""
         self.pending_bytes = 0
@@ -276,21 +279,14 @@ class ConnectedProducer:
 
     def publish_group(self, sequence_id: int, frames: Sequence[Frame], index: int) -> tuple[int, int]:
         """Admit the group of plain messages that begins with the frame of this index, with that sequence id. Return
-        their number and their size in bytes, which count as pending until they are acknowledged; (0, 0): there is none.
-
-        All checks of `publish` hold for plain messages within these limits."""
-        limits = self.topic.publishing.client_limits
-        above = self.topic.state.highest_admitted(self.producer_name)
-        if self._plain_sends is None or sequence_id <= above or limits.batch_bytes < MESSAGE_BYTES_MIN:
-            return 0, 0
-        entry_bytes_max = min(limits.entry_bytes, limits.payload_bytes)
-        group = self._plain_sends.take(frames, index, above=above, entry_bytes_max=entry_bytes_max)
+        their number and their size in bytes, which count as pending until they are acknowledged; (0, 0): there is
+        none."""
+        group = None if self._groups is None else self._groups.take(sequence_id, frames, index)
         if group is None:
             return 0, 0
-        size_bytes = sum(map(len, group.entries))
-        self.topic.publish_group(self, self.producer_name, group, size_bytes)
-        self.pending_bytes += size_bytes
-        return len(group.entries), size_bytes
+        self.topic.publish_group(group)
+        self.pending_bytes += group.size_bytes
+        return group.messages, group.size_bytes
 
     def _check_delay(self, deliver_at_time_ms: int) -> Refusal | None:
         """Return a refusal for a client's entry with a delivery time that is too late. Entries of other regions are
@@ -363,10 +359,7 @@ class ConnectedProducer:
         self.pending_bytes -= acknowledged_bytes
         self.connection.flow_control.answered(acknowledged_bytes)
         if self.request.is_compact_stream and self.source_region is not None:
-            newest = publishes[-1]
-            assert isinstance(newest, PendingPublish), "entries of other regions are published one by one"
-            last = newest.info.source_position or BEFORE_EVERYTHING
-            self.connection.send_receipts(encode_peer_receipt(self.producer_id, last, len(publishes)))
+            self.connection.send_receipts(encode_peer_receipt(self.producer_id, *_range_of(publishes)))
         else:
             receipts = self._receipts(publishes)
             self.connection.send_receipts(encode_receipts(self.producer_id, self.topic.ledger_id, receipts))
@@ -376,6 +369,7 @@ class ConnectedProducer:
         receipts: list[tuple[int, int, int]] = []
         is_client = self.source_region is None
         for publish in publishes:
+            assert not isinstance(publish, PendingReplicas), "only compact streams have groups"
             if isinstance(publish, PendingGroup):
                 entry_ids = count(publish.first_entry_id)
                 receipts += zip(entry_ids, publish.sequence_ids, repeat(0), strict=False)
@@ -386,3 +380,14 @@ class ConnectedProducer:
             else:  # between regions a receipt names the position in the source's log
                 receipts.append((publish.entry_id, *(publish.info.source_position or BEFORE_EVERYTHING)))
         return receipts
+
+
+def _range_of(publishes: Sequence[Pending]) -> tuple[Position, int]:
+    """Return the last source position of another region's publishes, and their number of entries."""
+    newest = publishes[-1]
+    if isinstance(newest, PendingReplicas):
+        last = newest.last_position
+    else:
+        assert isinstance(newest, PendingPublish)
+        last = newest.info.source_position or BEFORE_EVERYTHING
+    return last, sum([1 if isinstance(one, PendingPublish) else one.messages for one in publishes])

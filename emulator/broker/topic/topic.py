@@ -17,7 +17,7 @@ from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.checkpoints import Checkpoints, check_is_whole, replay
-from emulator.broker.topic.entry_cache import EntryCache, PlainEntry, StoredEntry
+from emulator.broker.topic.entry_cache import EntryCache, StoredEntry
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.metrics import TopicMetrics
 from emulator.broker.topic.pending_publish import (
@@ -26,6 +26,7 @@ from emulator.broker.topic.pending_publish import (
     Pending,
     PendingGroup,
     PendingPublish,
+    PendingReplicas,
 )
 from emulator.broker.topic.publishing import TopicPublishing
 from emulator.broker.topic.reading import Readable, TopicReading
@@ -49,7 +50,6 @@ from emulator.model.markers import Marker
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log
 from emulator.wire.codec_hot.publishing import SendCommand
-from emulator.wire.codec_hot.send_groups import SendGroup
 from emulator.wire.message_metadata import EntryInfo
 
 LIMITS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)
@@ -204,12 +204,10 @@ class Topic:
         duplicate = not self.state.admit(attachment.publisher, info)
         self._admitted(PendingPublish(attachment, send, data, info, marker, duplicate))
 
-    def publish_group(
-        self, attachment: Attachment, producer_name: str, group: SendGroup, size_bytes: int
-    ) -> None:
-        """Admit plain messages of a client's producer, none of them a duplicate, into the current batch."""
-        self.state.admit_group(producer_name, group.sequence_ids[-1])
-        self._admitted(PendingGroup(attachment, producer_name, group, size_bytes))
+    def publish_group(self, group: PendingGroup | PendingReplicas) -> None:
+        """Admit plain messages, none of them a duplicate, into the current batch."""
+        group.admit(self.state)
+        self._admitted(group)
 
     def _admitted(self, publish: Pending) -> None:
         """Add a publish to the current batch. In the next iteration of the event loop `flush` issues those of all
@@ -241,7 +239,7 @@ class Topic:
         self.publishing.apply_publish_rate(batch)
         fresh: list[bytes] = []
         for publish in batch:
-            if isinstance(publish, PendingGroup):
+            if not isinstance(publish, PendingPublish):
                 fresh += publish.entries
             elif not publish.duplicate:
                 fresh.append(publish.data)
@@ -290,8 +288,9 @@ class Topic:
         entries: list[StoredEntry] = []
         next_id, fold = done.result(), self.state.fold
         for publish in batch:
-            if isinstance(publish, PendingGroup):
-                self._store_group(publish, next_id, entries)
+            if not isinstance(publish, PendingPublish):
+                publish.first_entry_id = next_id
+                entries += publish.fold(self.state)
                 next_id += publish.messages
             elif not publish.duplicate:
                 publish.entry_id = next_id
@@ -302,13 +301,6 @@ class Topic:
             self.reading.cache.extend(entries)
         self._acknowledge(batch)
         self._notify(entries)
-
-    def _store_group(self, group: PendingGroup, first_entry_id: int, entries: list[StoredEntry]) -> None:
-        """Apply a group that is durable, and add it to `entries`."""
-        group.first_entry_id = first_entry_id
-        entries += [PlainEntry(*one) for one in enumerate(group.entries, first_entry_id)]
-        last_entry_id = first_entry_id + group.messages - 1
-        self.state.fold_group(first_entry_id, last_entry_id, group.producer_name, group.sequence_ids[-1])
 
     def _acknowledge(self, batch: list[Pending]) -> None:
         """Pass the publishes, stored ones and duplicates, to their attachments, in the order of their sends."""

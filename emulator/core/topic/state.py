@@ -36,6 +36,7 @@ from emulator.core.transactions.buffer import TransactionBuffer
 from emulator.errors import CheckpointDamaged
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.transaction_names import TxnId
+from emulator.model.values import Position
 
 FORMAT_VERSION = 2
 """Format of the head. An unknown format is not an error: everything is folded again from the log."""
@@ -108,6 +109,10 @@ class TopicState:
         admitted."""
         return self.admitted_watermarks.lacks(region, position)
 
+    def highest_received(self, region: str) -> Position:
+        """Return the highest position of another region's log that was admitted here; BEFORE_EVERYTHING: none was."""
+        return self.admitted_watermarks.highest(region)
+
     def admit(self, publisher: Publisher, facts: EntryFacts) -> bool:
         """Admit an entry that passed `core.admission.check`. Returns False when it was admitted before: the caller does
         not store it, and acknowledges it after all earlier appends."""
@@ -133,6 +138,12 @@ class TopicState:
         if self.deduplicates:
             verdict = self.deduplication.admit(producer_name, last_sequence_id, last_sequence_id)
             assert verdict is _ACCEPT
+
+    def admit_replicas(self, source_region: str, last: Position) -> None:
+        """Admit plain messages of another region. Their positions ascend to this one and are all above the highest
+        admitted one; so the last one alone is recorded."""
+        advanced = self.admitted_watermarks.advance(source_region, last)
+        assert advanced
 
     def _admit_chunk(self, facts: EntryFacts) -> bool:
         """Admit a chunk; False: it was admitted before. Applies whether or not the topic deduplicates (INV-92)."""
@@ -178,13 +189,25 @@ class TopicState:
     ) -> None:
         """Fold durable plain messages of a client's producer, as `fold` does one by one. Unlike there, their ids were
         never folded before."""
+        self._fold_plain(first_entry_id, last_entry_id)
+        if self.deduplicates:
+            self.deduplication.persisted(producer_name, last_sequence_id)
+
+    def fold_replicas(
+        self, first_entry_id: int, last_entry_id: int, source_region: str, last: Position
+    ) -> None:
+        """Fold durable plain messages of another region, of which the last one has the source position `last`."""
+        self._fold_plain(first_entry_id, last_entry_id)
+        self.watermarks.advance(source_region, last)
+        self.admitted_watermarks.advance(source_region, last)
+        self.last_of[source_region] = last_entry_id
+
+    def _fold_plain(self, first_entry_id: int, last_entry_id: int) -> None:
         if first_entry_id > self.stored_end:
             self.visibility.hide_range(self.stored_end, first_entry_id - 1)
         self.stored_end = last_entry_id + 1
         if self.buffer.open_from is None:
             self.last_data = LastData(last_entry_id, -1)
-        if self.deduplicates:
-            self.deduplication.persisted(producer_name, last_sequence_id)
 
     def _fold_unreadable(self, entry_id: int, facts: EntryFacts) -> None:
         """Fold an entry of a transaction, or one after the first message of an open transaction. A replicated entry

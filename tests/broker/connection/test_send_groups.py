@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count, pairwise
+from itertools import chain, count
 from typing import Any
 
 import pytest
@@ -34,6 +33,7 @@ from emulator.wire.entry import build_entry, plain_entry
 from emulator.wire.entry_layout import assemble
 from emulator.wire.frames import PING_FRAME, FrameBuffer, frame_of, simple_frame
 from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
+from tests.broker.connection.without_socket import ClientEnd, outcome_of_topic, split
 from tests.broker.regions import Regions, regions, until
 
 pytestmark = pytest.mark.usefixtures("simulation")
@@ -42,29 +42,6 @@ PAYLOAD_BYTES_MAX = 200
 PRODUCERS = {1: "a", 2: "b", 3: "c", 4: "closed"}
 """Producer id -> its name; the last one is closed before the stream begins."""
 TOPICS = {1: "orders", 2: "orders", 3: "bills", 4: "bills"}
-
-
-class ClientEnd(asyncio.Transport):
-    """The transport of a client whose bytes a test passes to the connection itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        self.written.append(bytes(data))
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
 
 
 @dataclass
@@ -132,7 +109,7 @@ class Client:
             "closed": self.end.closed,
             "pending": (flow_control.pending_bytes, [one.pending_bytes for one in producers]),
             "published": [(one.published.messages, one.published.bytes) for one in producers],
-            "topics": {name: self._of_topic(topic) for name, topic in topics.items()},
+            "topics": {name: outcome_of_topic(self.world, topic) for name, topic in topics.items()},
         }
 
     def _response(self, type_: int, command: bytes, _: bytes, ledgers: set[int]) -> tuple[str, str]:
@@ -148,37 +125,6 @@ class Client:
             kind = f"errors of {decoded.send_error.producer_id}"
             decoded.send_error.message = decoded.send_error.message.replace(self.prefix, "")
         return kind, str(decoded)
-
-    def _of_topic(self, topic: Topic) -> dict[str, Any]:
-        storing = topic.metrics.storing
-        cached = topic.reading.cache.read(0, 10_000)
-        assert cached is not None
-        return {
-            "log": [bytes(entry) for entry in self.world.disks["us"].logs[topic.full_name].entries],
-            "state": json.loads(topic.state.head(0)),
-            "pushed": {
-                name: (progress.pushed, progress.persisted)
-                for name, progress in topic.state.deduplication._progress.items()
-            },
-            "published": (topic.metrics.published.messages, topic.metrics.published.bytes),
-            "sizes": (storing.size_bytes._counts, storing.size_bytes._times, storing.size_bytes._total),
-            "appended": storing.latency_us._times,
-            "cached": [
-                (
-                    one.entry_id,
-                    one.data,
-                    one.messages,
-                    one.due_ms,
-                    one.hidden,
-                    one.marker,
-                    one.chunk,
-                    one.info,
-                )
-                for one in cached
-            ],
-            "ends": (topic.state.stored_end, topic.state.readable_end, topic.state.last_data),
-            "since checkpoint": topic.checkpoints.entries_since,
-        }
 
 
 @contextlib.contextmanager
@@ -371,10 +317,7 @@ def served() -> Iterator[dict[bool, Served]]:
 def test_groups_have_the_outcome_of_single_publishes_for_any_split(
     served: dict[bool, Served], frames: list[bytes], cuts: list[float], deduplicates: bool, waits: bool
 ) -> None:
-    stream = b"".join(frames)
-    at = [0, *sorted(int(cut * len(stream)) for cut in cuts), len(stream)]
-    reads = [stream[begin:end] for begin, end in pairwise(at) if begin < end]
-    check_equal(served[deduplicates], frames, reads, waits=waits)
+    check_equal(served[deduplicates], frames, split(b"".join(frames), cuts), waits=waits)
 
 
 def check_equal(region: Served, frames: list[bytes], reads: list[bytes], *, waits: bool) -> None:

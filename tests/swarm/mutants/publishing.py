@@ -37,7 +37,7 @@ class _ReceiptBeforeDurable(Topic):
     def flush(self) -> None:
         reported: dict[Any, list[Pending]] = {}
         for publish in self.publishing.batch:
-            if isinstance(publish, PendingGroup) or publish.send is not None:
+            if not isinstance(publish, PendingPublish) or publish.send is not None:
                 reported.setdefault(publish.attachment, []).append(publish)
                 publish.attachment = _Mute()
         super().flush()
@@ -99,6 +99,7 @@ def _alone(publish: Pending) -> list[Pending]:
     """Return the publishes of a group one by one."""
     if isinstance(publish, PendingPublish):
         return [publish]
+    sequence_ids = publish.sequence_ids if isinstance(publish, PendingGroup) else [0] * len(publish.entries)
     return [
         PendingPublish(
             publish.attachment,
@@ -108,7 +109,7 @@ def _alone(publish: Pending) -> list[Pending]:
             None,
             duplicate=False,
         )
-        for sequence_id, data in zip(publish.sequence_ids, publish.entries, strict=True)
+        for sequence_id, data in zip(sequence_ids, publish.entries, strict=True)
     ]
 
 

@@ -1,0 +1,160 @@
+"""Groups of SENDs between regions: plain messages of one stream that follow each other, as columns.
+
+A SEND of another region's replicator is *plain* if nothing but its position, its producer and the bytes of its entry
+distinguishes it from the other messages of the stream:
+
+    command    producer id, sequence id       and a predecessor that was admitted; nothing else that counts
+    entry      magic, checksum, metadata      with a checksum, which is right; within the limit of its payload
+    metadata   producer name, sequence id     of any producer there; the sequence id of the command
+               the rest                       `is_plain_rest`: no batch, chunk, marker, transaction, delay …
+               origin, source position        the other region's own name; the form that regions append, at the end
+    order      source position                above those before it
+
+`PlainReplicas.take` is the only place that decides this, and verifies all that the other region states. It ends a group
+at the first SEND that is not plain, which is decoded alone by `decode_send` and `scan_entry`. Invariant: for a plain
+SEND these two return the values of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from emulator.errors import ProtocolError
+from emulator.model.crc import crc32c
+from emulator.model.values import Position
+from emulator.wire.codec_hot.publishing import NO_PREVIOUS_ENTRY, SendCommand, decode_send
+from emulator.wire.command_types import CommandType
+from emulator.wire.entry_layout import CHECKSUM_BYTES, HEAD_BYTES, USUAL_MAGIC, payload_from, read_head
+from emulator.wire.frames import Frame, command_bytes
+from emulator.wire.message_metadata import is_plain_rest
+from emulator.wire.protobuf import UNREADABLE, Malformed, length_delimited, read_varint, varint
+from emulator.wire.source_position import appended_position
+
+SEQUENCE_ID_MAX: Final = 2**63 - 1
+_NAME_TAG: Final = b"\x0a"
+_SEQUENCE_ID_TAG: Final = b"\x10"
+_ANY_PLAIN_REST: Final = b"\x18\x00"
+"""A publish time alone."""
+
+
+class ReplicaGroup(NamedTuple):
+    """At least one plain message of another region."""
+
+    last: Position
+    """Source position of the last one; the others have lower ones."""
+    entries: list[bytes]
+
+
+class _Read(NamedTuple):
+    """A plain message, and the bytes that the next one often has, too."""
+
+    sequence_id: int
+    position: Position
+    head: bytes
+    """The command up to the sequence id, with which it ends; empty: it is in another form."""
+    begin: bytes
+    """The metadata up to the sequence id."""
+    middle: bytes
+    """The metadata between the sequence id and the entry id, with which it ends."""
+
+
+class PlainReplicas:
+    """Recognises the plain messages of one stream from another region."""
+
+    __slots__ = ("_begin", "_command_begin", "_origin", "_plain_rest", "_producer_id")
+
+    def __init__(self, producer_id: int, region: str) -> None:
+        self._producer_id = producer_id
+        self._command_begin = b"\x08" + varint(producer_id) + _SEQUENCE_ID_TAG
+        self._origin = length_delimited(5, region.encode())
+        self._begin = b""
+        """The newest plain message's metadata up to its sequence id; empty: there was none."""
+        self._plain_rest = _ANY_PLAIN_REST
+        """The rest of the newest plain message's metadata."""
+
+    def take(
+        self, frames: Sequence[Frame], index: int, *, newest: Position, payload_bytes_max: int
+    ) -> ReplicaGroup | None:
+        """Return the longest group that begins with the frame of this index; None: that frame is no plain SEND of the
+        stream. `newest`: the highest admitted position of the region; each of the group is above the one before."""
+        entries: list[bytes] = []
+        ledger_id, entry_id = newest
+        sequence_id = -1
+        head = begin = middle = number = expected = b""
+        for type_, command, entry in islice(frames, index, None):
+            if len(entry) < HEAD_BYTES:
+                break
+            magic, checksum, metadata_bytes = read_head(entry)
+            end = HEAD_BYTES + metadata_bytes
+            if magic != USUAL_MAGIC or end > len(entry) or len(entry) - end > payload_bytes_max:
+                break
+            metadata = entry[HEAD_BYTES:end]
+            # Nearly always: the sequence id and the entry id after the last ones.
+            is_next = command == expected and metadata == begin + number + middle + b"%d" % (entry_id + 1)
+            read = None if is_next else self._read(type_, command, metadata, (ledger_id, entry_id))
+            if not (is_next or read) or crc32c(payload_from(entry, CHECKSUM_BYTES)) != checksum:
+                break
+            if read is None:
+                sequence_id += 1
+                entry_id += 1
+            else:
+                sequence_id, (ledger_id, entry_id), head, begin, middle = read
+            entries.append(entry)
+            number = varint(sequence_id + 1)
+            # One more byte would need another size in the head.
+            expected = head + number if len(head) + len(number) == len(command) else b""
+        return ReplicaGroup(Position(ledger_id, entry_id), entries) if entries else None
+
+    def _read(self, type_: int, command: bytes, metadata: bytes, newest: tuple[int, int]) -> _Read | None:
+        """Decode one message; None: it is not plain."""
+        if type_ != CommandType.SEND:
+            return None
+        try:
+            send = decode_send(command)
+            begin, rest_at = self._begin_of(metadata, send.sequence_id)
+            origin_at = metadata.rfind(self._origin, rest_at)
+            position = appended_position(metadata[origin_at + len(self._origin) :])
+        except (ProtocolError, IndexError, *UNREADABLE):
+            return None
+        if origin_at < 0 or position is None or not self._may_follow(send, position, newest):
+            return None
+        rest = metadata[rest_at:origin_at]
+        if rest != self._plain_rest and not is_plain_rest(rest):
+            return None
+        self._begin, self._plain_rest = begin, rest
+        middle = metadata[rest_at : -len(b"%d" % position.entry)]
+        return _Read(send.sequence_id, position, self._head_of(command, send.sequence_id), begin, middle)
+
+    def _begin_of(self, metadata: bytes, sequence_id: int) -> tuple[bytes, int]:
+        """Return the beginning of the metadata and the offset of its rest. Raises one of UNREADABLE, or
+        IndexError, if it has no producer name, or another sequence id."""
+        begin = self._begin
+        if not begin or not metadata.startswith(begin):
+            size, name_at = read_varint(metadata, len(_NAME_TAG))
+            name = metadata[name_at : name_at + size]
+            begin = metadata[: name_at + size] + _SEQUENCE_ID_TAG
+            if not metadata.startswith(_NAME_TAG) or not name.decode():
+                raise Malformed("no producer name")
+        number = varint(sequence_id)
+        if not metadata.startswith(begin + number):
+            raise Malformed("another sequence id")
+        return begin, len(begin) + len(number)
+
+    def _may_follow(self, send: SendCommand, position: Position, newest: tuple[int, int]) -> bool:
+        """Whether a message follows the highest admitted position, and the one before it in the stream was admitted."""
+        ledger_id, entry_id = position
+        previous = entry_id - 1 if send.previous_entry is None else send.previous_entry
+        return (
+            send.producer_id == self._producer_id
+            and send.sequence_id <= SEQUENCE_ID_MAX
+            and send.txn_least is None
+            and position > newest
+            and (previous == NO_PREVIOUS_ENTRY or (ledger_id, previous) <= newest)
+        )
+
+    def _head_of(self, command: bytes, sequence_id: int) -> bytes:
+        number = varint(sequence_id)
+        usual = command_bytes(CommandType.SEND, self._command_begin + number)
+        return command[: -len(number)] if command == usual else b""
