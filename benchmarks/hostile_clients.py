@@ -28,6 +28,7 @@ from emulator.wire import commands as wire
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import build_entry
+from emulator.wire.frames import SIZES
 from emulator.wire.payloads import Compression
 
 ROUNDS: Final = 3
@@ -46,7 +47,7 @@ async def half_open(ports: Ports) -> None:
 
 async def slow_senders(ports: Ports) -> None:
     """Open 500 connections to each port that send one byte of a request at a time."""
-    await _hold(500, ports, _byte_by_byte)
+    await _hold(500, ports, lambda writer, port: _byte_by_byte(writer, port, ports))
 
 
 async def _hold(
@@ -59,14 +60,23 @@ async def _hold(
                 group.create_task(behave(writer, port))
 
 
+_SLOW_REQUESTS: Final = (
+    (CONNECT_FRAME, SIZES.pack(10_004, 10_000) + b"\x08" * 10_000),
+    (b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"X: " + b"x" * 10_000),
+)
+"""Of each port, what a slow sender sends at once and what byte by byte: a connected client that does not complete its
+next command, and a header that does not end."""
+
+
 async def _nothing(writer: asyncio.StreamWriter, port: int) -> None:
     await asyncio.Event().wait()
 
 
-async def _byte_by_byte(writer: asyncio.StreamWriter, port: int) -> None:
-    request = CONNECT_FRAME + b"GET /metrics HTTP/1.1\r\nHost: x\r\n" * 10
+async def _byte_by_byte(writer: asyncio.StreamWriter, port: int, ports: Ports) -> None:
+    begin, rest = _SLOW_REQUESTS[port == ports[1]]
     with suppress(ConnectionError):
-        for byte in request:
+        writer.write(begin)
+        for byte in rest:
             writer.write(bytes([byte]))
             await writer.drain()
             await asyncio.sleep(0.2)

@@ -27,6 +27,7 @@ from emulator.config.link_shape import LinkShape
 from emulator.config.region import RegionConfig
 from emulator.net.http_connections import HttpConnections
 from emulator.net.network import Network
+from emulator.net.slow_senders import SlowSenders
 from emulator.storage.configuration.contract import ConfigurationMedium
 from emulator.storage.contract import Store
 
@@ -118,6 +119,7 @@ class RegionResources:
         self.http_connections = HttpConnections(
             settings.http_connections_max, settings.http_connections_per_host_max
         )
+        self.slow_senders = SlowSenders()
         self.appends = IssuedAppends()
         """What replicators with a backlog let pass."""
 

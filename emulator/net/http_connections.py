@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Final, Protocol
 
+from emulator.net.slow_senders import SlowSenders
+
 HELD_BYTES_MAX: Final = 67_108_864
 
 
@@ -41,6 +43,7 @@ class HttpConnections:
         self.displaced = 0
         """Number of connections that were closed to make room."""
         self.refused = 0
+        self.slow_senders = SlowSenders()
 
     def admit(self, connection: WaitingConnection, host: str) -> bool:
         """Count a new connection, which waits for a request. Return False, without counting it, if it is refused."""

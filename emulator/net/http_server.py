@@ -21,6 +21,7 @@ import h11
 
 from emulator.net.http_connections import HttpConnections
 from emulator.net.network import own_address, peer_host
+from emulator.net.slow_senders import LAST_READ_SECONDS, SmallReads
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +117,8 @@ class HttpConnection(asyncio.Protocol):
     ) -> None:
         """`connections`: those of the server, with their limits."""
         self._connections = connections
+        self._slow_senders = connections.slow_senders
+        self._small_reads = SmallReads()
         self._application = application
         self._spawn = spawn
         self._http = h11.Connection(h11.SERVER)
@@ -150,6 +153,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.release(self)
+        self._slow_senders.end_pause(self)
         self._transport = None
         self._cancel_deadline()
 
@@ -164,6 +168,17 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._http.receive_data(data)
         self._advance()
+        if self._is_executing or not self._is_open:
+            self._small_reads.reset()
+        elif self._small_reads.is_slow_after(len(data)):
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._slow_senders.pause(self)
+
+    def read_again(self) -> None:
+        if self._is_open and not self._is_executing:
+            assert self._transport is not None
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """Handle the end of the client's bytes. Return True to stay open while a request is executed; connections with
@@ -175,7 +190,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _start_deadline(self) -> None:
         self._cancel_deadline()
-        self._deadline = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.abort)
+        self._deadline = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._time_out)
+
+    def _time_out(self) -> None:
+        """End the connection, after a last read if it is paused: the rest of its request may have arrived."""
+        if self._slow_senders.end_pause(self):
+            self.read_again()
+            self._deadline = asyncio.get_running_loop().call_later(LAST_READ_SECONDS, self.abort)
+        else:
+            self.abort()
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:

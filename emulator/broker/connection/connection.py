@@ -18,6 +18,7 @@ from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.attachments import ClientConsumers, ClientProducers
 from emulator.broker.connection.client_limits import ConnectionCounts
 from emulator.broker.connection.dispatch import CommandTable
+from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.connection.framing import CommandReader
 from emulator.broker.connection.service_ports import ServicePort, ServicePorts
 from emulator.broker.connection.topic_watchers import TopicWatcher
@@ -158,6 +159,7 @@ class ClientConnection(asyncio.Protocol):
         self.consumers.connection_lost()
         for watcher in self.watchers.values():
             watcher.end()
+        self.region.resources.slow_senders.end_pause(self)
         self.flow_control.release()
 
     def emulate(self, link: EmulatedLink) -> None:
@@ -276,6 +278,23 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.liveness.heard()
         self.reader.feed(data)
+
+    def coalesce_reads(self) -> None:
+        """Pause reading from a client that sends a command in small parts, until more of them have arrived. Other
+        regions are always read."""
+        if not self.flow_control.is_exempt:
+            self.flow_control.pause(PauseReason.SMALL_READS)
+            self.region.resources.slow_senders.pause(self)
+
+    def read_again(self) -> None:
+        self.flow_control.resume(PauseReason.SMALL_READS)
+
+    def read_at_once(self) -> bool:
+        """End the pause of a client that sends a command in small parts. Return whether there was one."""
+        was_paused = self.region.resources.slow_senders.end_pause(self)
+        if was_paused:
+            self.read_again()
+        return was_paused
 
     def partial_frame(self) -> bytes:
         """Return the received bytes of the incomplete frame."""

@@ -127,6 +127,10 @@ class CommandingConnection(Protocol):
         """Send a response in one write with the other responses of this iteration of the event loop."""
         ...
 
+    def coalesce_reads(self) -> None:
+        """Pause reading from a client that sends a command in small parts, until more of them have arrived."""
+        ...
+
     def close_with_error(self, problem: ProtocolError) -> None:
         """Close the connection after a protocol violation; before authentication, send ERROR first."""
         ...

@@ -2,8 +2,9 @@
 
 Counted are the bytes of publishes that are not durable yet, responses that the client has not read, and waiting
 requests. Over a limit, reading pauses for this client alone; it resumes when the set of pause reasons is empty (FC2).
-An incomplete frame is counted too but never pauses reading, because only more bytes complete it. Frames have a maximum
-size, which is smaller before authentication. Over the limit for producers, further ones are rejected.
+An incomplete frame is counted too but never pauses reading for its size, because only more bytes complete it; many
+small parts do, briefly. Frames have a maximum size, which is smaller before authentication. Over the limit for
+producers, further ones are rejected.
 """
 
 from __future__ import annotations
@@ -40,9 +41,17 @@ class PauseReason(Flag):
     """The client publishes faster than the policies of its topics allow."""
     MEMORY = auto()
     """All clients together hold more memory than the region permits, and this one more than a share."""
+    SMALL_READS = auto()
+    """The client sends a command in many small parts (`net.slow_senders`)."""
 
 
-REGION_REASONS: Final = PauseReason.PUBLISHES | PauseReason.REQUESTS | PauseReason.RATE | PauseReason.MEMORY
+REGION_REASONS: Final = (
+    PauseReason.PUBLISHES
+    | PauseReason.REQUESTS
+    | PauseReason.RATE
+    | PauseReason.MEMORY
+    | PauseReason.SMALL_READS
+)
 """Pause reasons that the region causes: a client whose bytes it does not read for them may be alive (FC3)."""
 
 

@@ -11,6 +11,7 @@ from emulator.broker.connection.dispatch import CommandingConnection, dispatch, 
 from emulator.broker.connection.flow_control import UNAUTHENTICATED_FRAME_BYTES_MAX
 from emulator.broker.subscription.consumer import SubscriptionView
 from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.net.slow_senders import SmallReads
 from emulator.wire.codec_hot.consuming import AckCommand, encode_ack_response
 from emulator.wire.command_types import CommandType
 from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
@@ -22,6 +23,7 @@ class CommandReader:
     def __init__(self, connection: CommandingConnection, message_bytes_max: int) -> None:
         self._connection = connection
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
+        self._small_reads = SmallReads()
         self._unhandled: list[Frame] | None = None
         """Frames that were read and not handled since a command paused reading; None: none did."""
         self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
@@ -47,7 +49,10 @@ class CommandReader:
             return
         connection.flow_control.count_incomplete(self._frames.held_bytes)
         if not frames:
-            return  # so that a slow sender's single bytes cost little
+            if self._small_reads.is_slow_after(len(data)):
+                connection.coalesce_reads()
+            return
+        self._small_reads.reset()
         if self._unhandled is None:
             self._handle(frames)
         else:  # a transport may deliver bytes that it had already read when reading was paused

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from emulator.broker.connection.dispatch import CommandingConnection
 from emulator.errors import ProtocolError, ServerError
+from emulator.net.slow_senders import LAST_READ_SECONDS
 from emulator.wire.frames import PING_FRAME
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class MonitoredConnection(CommandingConnection, Protocol):
 
     def write(self, data: bytes) -> None: ...
     def abort(self) -> None: ...
+    def read_at_once(self) -> bool: ...
 
 
 class Liveness:
@@ -79,6 +81,15 @@ class Liveness:
             self._handshake_timer.cancel()
 
     def _handshake_timed_out(self) -> None:
+        """Close the connection, after a last read if it is paused: the rest of CONNECT may have arrived."""
+        if self._connection.read_at_once():
+            self._handshake_timer = asyncio.get_running_loop().call_later(
+                LAST_READ_SECONDS, self._refuse_handshake
+            )
+        else:
+            self._refuse_handshake()
+
+    def _refuse_handshake(self) -> None:
         sentence = f"the handshake was not completed within {HANDSHAKE_SECONDS:g} s"
         self._connection.close_with_error(
             ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
