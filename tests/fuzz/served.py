@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import Coroutine
 from typing import Any
+from unittest.mock import patch
 
 from emulator.broker.admin.server import Admin
 from emulator.broker.authorizer import Authorizer
@@ -139,12 +140,13 @@ def _store_of(region: Region) -> FaultyStore:
 def http(data: bytes) -> None:
     """Whatever bytes arrive at the HTTP port, no response reports an error of the region."""
     region = SERVED.region()
-    SERVED.run(_http(region, data))
+    with patch.multiple(
+        http_server, BODY_BYTES_MAX=512, REJECTED_BODY_BYTES_MAX=1_024
+    ):  # inputs have at most 4 KiB
+        SERVED.run(_http(region, data))
 
 
 async def _http(region: Region, data: bytes) -> None:
-    # So that inputs, which have at most 4 KiB, can exceed them.
-    http_server.BODY_BYTES_MAX, http_server.REJECTED_BODY_BYTES_MAX = 512, 1_024
     connection = HttpConnection(Admin(region, {}), region.spawn, region.resources.http_connections)
     transport = RecordedTransport()
     connection.connection_made(transport)

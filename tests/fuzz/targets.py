@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 from crc32c import crc32c
+from yaml import CSafeLoader
 
 from emulator.broker.connection.commands import COMMANDS
+from emulator.config import yaml_source
 from emulator.config.models import TopologyFile
 from emulator.config.region import RegionConfig
 from emulator.config.topology import Topology
@@ -229,10 +232,26 @@ def _types_of_halves(types: bytes) -> dict[str, str]:
 # What users write.
 
 
+class _FastLoader(CSafeLoader):
+    """The product's loader with the parser in C, whose nodes are the same. It has no coverage, and takes a fifth of the
+    time, so that more executions reach what reads the nodes."""
+
+    yaml_implicit_resolvers = yaml_source._Loader.yaml_implicit_resolvers
+
+
+_LOADERS: Final = (yaml_source._Loader, *[_FastLoader] * 7)
+
+
+def _quickly(data: bytes) -> contextlib.AbstractContextManager[object]:
+    """Read most inputs by the parser in C, and lower the limit of values, which aliases then exceed in little time."""
+    return patch.multiple(yaml_source, _Loader=_LOADERS[len(data) % len(_LOADERS)], PARTS_MAX=500)
+
+
 def yaml(data: bytes) -> None:
     """A file of a topology or scenario is read, or its problems name their place and rule."""
     text = data.decode("utf-8", "replace")
-    file = parse_yaml(text, "topology.yaml")
+    with _quickly(data):
+        file = parse_yaml(text, "topology.yaml")
     content = file.check(TopologyFile)
     assert content is not None or file.problems
     for problem in file.problems:
@@ -242,7 +261,7 @@ def yaml(data: bytes) -> None:
 
 def scenarios(data: bytes) -> None:
     """A scenario is read, or refused with its problems."""
-    with contextlib.suppress(ConfigurationError):
+    with contextlib.suppress(ConfigurationError), _quickly(data):
         parse_scenario(data.decode("utf-8", "replace"), seeds.topology())
 
 
@@ -300,12 +319,12 @@ def _history_file() -> Path:
 
 
 def _rows(file: history_files.HistoryFile, *, in_blocks: bool) -> list[str]:
-    history_files.COLUMNAR_BYTES_MIN = 0 if in_blocks else 1 << 40
     rows: list[str] = []
-    for slice_ in file.slices:
-        for batch in history_files.read_rows(slice_, ("us-east", "us-west"), ("public/default",)):
-            batch.validate(full=True)
-            rows += map(repr, batch.to_pylist())
+    with patch.object(history_files, "COLUMNAR_BYTES_MIN", 0 if in_blocks else 1 << 40):
+        for slice_ in file.slices:
+            for batch in history_files.read_rows(slice_, ("us-east", "us-west"), ("public/default",)):
+                batch.validate(full=True)
+                rows += map(repr, batch.to_pylist())
     return sorted(rows)
 
 
