@@ -327,6 +327,7 @@ class HttpConnection(asyncio.Protocol):
         self._hold_unsent()
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
+            self._method = ""  # the response to invalid bytes after a HEAD request has a body
             self._start_deadline()
             self._transport.resume_reading()
             self._advance()

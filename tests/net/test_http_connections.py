@@ -239,3 +239,15 @@ async def test_a_client_that_does_not_read_its_response_is_disconnected(
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(16_000_000)
         writer.close()
+
+
+async def test_invalid_bytes_after_a_head_request_are_refused_with_a_body() -> None:
+    async with serving(HttpConnections()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"\xc2\r\n\r\n")
+            assert b" 400 " in await reader.readuntil(b"\r\n\r\n")
+            assert b"reason" in await reader.read()
+        writer.close()
