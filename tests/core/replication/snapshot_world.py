@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 
 from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.stored_format import CursorParts, PartName
 from emulator.core.replication.progress import Forwarding, forwarding
 from emulator.core.replication.schedule import SnapshotDemand, SnapshotSettings
 from emulator.core.replication.snapshot_types import Effect, LogEnd, OfferSnapshot, WriteMarker
@@ -85,14 +85,16 @@ class RegionModel:
         self.name = name
         self.world = world
         self.log: list[StoredEntry] = []
-        self.cursor = Cursor(-1)
-        self.stored_cursor = deepcopy(self.cursor)
+        self._cursor = CursorParts(Cursor(-1))
+        self._stored_cursor: dict[PartName | None, bytes] = {}
+        self.persist()
         self.watermarks = SourceWatermarks()
         self.start()
 
     def start(self) -> None:
         """Start from the durable state."""
-        self.cursor = deepcopy(self.stored_cursor)
+        parts = {name: value for name, value in self._stored_cursor.items() if name is not None}
+        self._cursor = CursorParts.load(self._stored_cursor[None], parts)
         self.unwritten: deque[WriteMarker] = deque()
         self.subscription = ReplicatedSubscription(SUBSCRIPTION, cache_size=self.world.cache_size)
         self.controller = SnapshotController(
@@ -101,6 +103,18 @@ class RegionModel:
             SnapshotSettings(INTERVAL_MS, adaptive=self.world.adaptive),
             rounds=self.world.rounds,
         )
+
+    @property
+    def cursor(self) -> Cursor:
+        return self._cursor.cursor
+
+    def persist(self) -> None:
+        """Store the cursor."""
+        changes = self._cursor.take_changes()
+        for group in changes.puts:
+            self._stored_cursor.update(group)
+        for name in changes.deletes:
+            self._stored_cursor.pop(name, None)
 
     # Entries become durable.
 
@@ -147,7 +161,7 @@ class RegionModel:
     def _write(self, update: SubscriptionUpdate | None) -> None:
         """Store the cursor before its update is published."""
         if update is not None:
-            self.stored_cursor = deepcopy(self.cursor)
+            self.persist()
             self.unwritten.append(WriteMarker(update, ()))
 
     def write_marker(self) -> None:

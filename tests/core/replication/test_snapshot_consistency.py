@@ -3,7 +3,6 @@ conditions: without it a message is skipped."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from itertools import combinations
 from random import Random
 
@@ -59,7 +58,7 @@ def take(world: World, step: tuple) -> None:
             if entry_id <= world.regions[region].cursor.mark_delete:
                 world.regions[region].seek(entry_id)
         case ("persist", region):
-            world.regions[region].stored_cursor = deepcopy(world.regions[region].cursor)
+            world.regions[region].persist()
         case ("read backlog", region):
             world.regions[region].read_backlog()
         case ("restart", region):
