@@ -2,7 +2,7 @@
 
 PYTHON   ?= python3
 SCENARIO ?= emulator/scenarios/region-failover.yaml
-# What to set up for: light, run, compose, test, site or bench.
+# What to set up for: light, run, compose, test, site, bench or fast.
 GOAL     ?= test
 # process or compose; empty: what topology.yaml says.
 RUNTIME  ?=
@@ -20,7 +20,7 @@ ARGS     ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-long swarm bench lint docs site
+.PHONY: help setup run test test-all test-long swarm bench lint docs site fast slow
 
 help:
 	@echo "make run      kill a region of topology.yaml under load and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
@@ -32,6 +32,7 @@ help:
 	@echo "make site     build the documentation site into build/site, and check its links"
 	@echo "make lint     check style, types and import rules"
 	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md explains the figures"
+	@echo "make fast     compile the modules of a region that gain from it (needs a C compiler); make slow removes them again"
 	@echo "make setup    only prepare: .venv, pinned packages, Java"
 
 # What a goal does first: `make setup GOAL=run` installs only what a run and its verdict need.
@@ -94,6 +95,15 @@ site: GOAL = site
 site: setup
 	@$(VENV)/sphinx-build -q -W --keep-going -b html docs build/site $(ARGS)
 	@echo "The site: build/site/index.html"
+
+# Regions then spend less processor time on each message (docs/BENCHMARKS.md). A change of a compiled source needs another
+# `make fast`: until then, the commands refuse to start.
+fast: GOAL = fast
+fast: setup
+	@$(VENV)/python -m scripts.compile build
+
+slow:
+	@$(PYTHON) -m scripts.compile remove
 
 lint: setup
 	@$(VENV)/ruff check .

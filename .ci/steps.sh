@@ -34,7 +34,8 @@ system_packages() {
 # What tests need on the machine: packages, the pinned Python packages, a Docker engine, the images.
 prepare() {
     step "system packages" system_packages make:make java:openjdk-17-jre-headless javac:openjdk-17-jdk-headless \
-        mvn:maven chromium:chromium go:golang-go cargo:cargo node:nodejs npm:npm prometheus:prometheus curl:curl
+        mvn:maven chromium:chromium go:golang-go cargo:cargo node:nodejs npm:npm prometheus:prometheus curl:curl \
+        gcc:gcc python3-config:python3-dev
     step "set-up" make setup
     . .ci/docker.sh
     trap stop_docker EXIT

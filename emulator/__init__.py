@@ -19,6 +19,7 @@ The map, top to bottom; imports only ever point down (checked by `lint-imports`)
     model                   pure values that all packages share: positions, markers, stored keys, names, hashes,
                             explanations and reasons
     errors                  the error catalogue
+    compiled                which modules may be compiled, and whether the compiled ones are up to date
     schemas                 JSON Schemas of topology, cluster, scenario and history files
 """
 

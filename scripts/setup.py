@@ -1,6 +1,6 @@
 """Install the requirements of a goal: `.venv` with the pinned packages, geoemu itself, Java for Spark.
 
-    scripts/setup [--is-done] light|run|compose|test|site|bench
+    scripts/setup [--is-done] light|run|compose|test|site|bench|fast
 
 `run` installs the requirements of a run and its verdict; `light` fewer, for a verdict without Spark and Java; `compose`
 adds packages to start containers; `test` adds to that the light engine, browser drivers and linters; `bench` adds the
@@ -37,9 +37,10 @@ RUN = ("kafka", "cli", "scenarios", "spark")
 GOALS = {
     "light": LIGHT,
     "run": RUN,
-    "compose": (*RUN, "security", "compose"),
+    "compose": (*RUN, "security", "compose", "fast"),
     "test": (*RUN, "security", "embedded", "compose", "dev", "site"),
     "site": ("site",),
+    "fast": (*LIGHT, "fast"),
     "bench": (*RUN, "embedded", "compose", "bench"),
 }
 """The extras of pyproject.toml that each goal requires."""

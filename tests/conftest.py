@@ -22,6 +22,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from emulator.compiled import problem_of_build
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.world import World
 from emulator.simulation.world import world as simulated_world
@@ -50,6 +51,12 @@ class OneTopologyOfContainers(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         return "containers" if self._CONTAINERS.search(file) else file
+
+
+def pytest_configure() -> None:
+    """Refuse to test compiled modules of other sources."""
+    if (problem := problem_of_build()) is not None:
+        raise pytest.UsageError(problem)
 
 
 @pytest.hookimpl(optionalhook=True)  # or `-p no:xdist` would fail

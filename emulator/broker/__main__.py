@@ -10,10 +10,15 @@ from __future__ import annotations
 import gc
 import sys
 
+from emulator.compiled import problem_of_build
+
 
 def start(arguments: list[str]) -> int:
     """Import and run the program; return its exit code."""
     gc.disable()
+    if (problem := problem_of_build()) is not None:
+        print(problem, file=sys.stderr)
+        return 2
     from emulator.broker.main import main
 
     return main(arguments)

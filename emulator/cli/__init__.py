@@ -19,11 +19,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from emulator.compiled import problem_of_build
 from emulator.errors import ConfigurationError, GeoemuError, Refused
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb and exit."""
+    if (problem := problem_of_build()) is not None:
+        sys.exit(_print_error(problem, 2))
     from emulator.cli.verbs import app
 
     if COMPLETION in os.environ:
