@@ -64,7 +64,9 @@ def _build_ours(folder: Path) -> None:
         for source in SOURCES:
             path = ROOT / source
             if path.is_dir():
-                shutil.copytree(path, Path(temporary) / source, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(
+                    path, Path(temporary) / source, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+                )
             else:
                 shutil.copy(path, temporary)
         _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, temporary)

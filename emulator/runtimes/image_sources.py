@@ -17,7 +17,7 @@ import emulator
 
 SOURCES_LABEL = "geoemu.sources"
 SOURCES = {
-    "region": ("emulator", "compose/region", "requirements.lock"),
+    "region": ("emulator", "compose/region", "scripts/compile.py", "requirements.lock"),
     "kafka": ("compose/kafka",),
     "spark": ("emulator", "spark_jobs", "compose/spark", "requirements.lock"),
     "testcontainers": ("emulator", "compose/region", "compose/testcontainers", "requirements.lock"),
@@ -36,8 +36,8 @@ def checkout() -> Path | None:
 
 
 def sources_digest(root: Path, kind: str) -> str:
-    """Return a digest of the names and contents of an image's sources, without byte code and what no program in the
-    image imports."""
+    """Return a digest of the names and contents of an image's sources, without byte code, compiled modules and what no
+    program in the image imports."""
     digest = hashlib.sha256()
     for path in sorted(_files(root, kind)):
         content = path.read_bytes()
@@ -50,7 +50,8 @@ def _files(root: Path, kind: str) -> Iterator[Path]:
     for source in SOURCES[kind]:
         for path in (root / source).rglob("*") if (root / source).is_dir() else [root / source]:
             below = path.relative_to(root).parts
-            if path.is_file() and "__pycache__" not in below and not (left_out & set(below[1:2])):
+            is_made = "__pycache__" in below or path.suffix == ".so"
+            if path.is_file() and not is_made and not (left_out & set(below[1:2])):
                 yield path
 
 

@@ -323,6 +323,22 @@ def test_names_that_are_not_in_the_run_are_refused(run: ComposeRuntime) -> None:
         complete(begin(run, "cut", "us-east", "us-east"))
 
 
+@pytest.mark.skipif("sys.version_info[:2] != (3, 11)", reason="the image's Python is 3.11")
+def test_a_region_in_an_image_runs_compiled_modules_of_its_sources(run: ComposeRuntime) -> None:
+    """As the region itself finds them: the program of its container."""
+    program = (
+        "import emulator.wire.frames as frames, importlib.util as util; from emulator.compiled import *; "
+        "print(frames.__file__, problem_of_build(), util.find_spec('mypyc'))"
+    )
+    region = complete(container(run, REGIONS[0]))
+    done = subprocess.run(
+        ["docker", "exec", region.id, "python3", "-c", program], capture_output=True, text=True, check=True
+    )
+    path, problem, compiler = done.stdout.split()
+    assert path.startswith("/geoemu/lib/emulator/wire/frames.cpython-311")
+    assert (problem, compiler) == ("None", "None")
+
+
 def test_a_missing_image_is_refused_with_what_to_type(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "emulator/model/values.py",
         "emulator/cli/run.py",
         "emulator/__pycache__/model.pyc",
+        "emulator/model/values.cpython-311.so",
+        "scripts/compile.py",
         "compose/images.sh",
         "compose/region/Dockerfile",
         "compose/kafka/start",
@@ -45,6 +47,8 @@ def test_what_an_image_is_made_from_is_there() -> None:
         ("compose/kafka/start", "kafka"),
         ("emulator/cli/run.py", ""),
         ("emulator/__pycache__/model.pyc", ""),
+        ("emulator/model/values.cpython-311.so", ""),
+        ("scripts/compile.py", "region"),
         ("compose/images.sh", ""),
     ],
 )
