@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from emulator.broker.metadata.policies import OBJECTS_PER_STEP, Policies
+from emulator.broker.metadata.policies import Policies
+from emulator.broker.metadata.policy_rollout import OBJECTS_PER_STEP
 from emulator.core.policies.lifetime import MESSAGE_TTL
 from emulator.core.policies.topic_policies import DEFAULTS, TopicPolicies
 from emulator.model.stored_keys import BROKER_POLICIES_PATH, NamespacePath, TopicPoliciesPath
