@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.admin.stats import ledger_info
+from emulator.broker.admin.ledger_stats import ledger_info
 from emulator.client import Client, ClientError, ConsumerType, InitialPosition, Transaction
 from emulator.model.stored_keys import TerminatedKey
 from emulator.model.transaction_names import TransactionStatus

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from emulator.broker.admin import stats
+from emulator.broker.admin import ledger_stats, stats
 from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
 from emulator.broker.admin.resource import Body, Query, Resource, changes, reads
 from emulator.broker.topic.topic import Topic
@@ -119,7 +119,7 @@ async def get_stats(call: AdminRequest) -> Content:
 
 
 async def get_internal_stats(call: AdminRequest) -> Content:
-    metadata, stats_by_name = await _each_partition(call, stats.internal_stats)
+    metadata, stats_by_name = await _each_partition(call, ledger_stats.internal_stats)
     return {"metadata": metadata, "partitions": stats_by_name}
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from emulator.broker.admin import stats
+from emulator.broker.admin import ledger_stats
 from emulator.broker.admin.parsing import PROPERTIES_BODY, limit_properties, message_id_json
 from emulator.broker.admin.request import AdminRequest, Content, full_topic_name
 from emulator.broker.admin.resource import Query, Resource, changes, reads
@@ -43,11 +43,11 @@ async def get_stats(call: AdminRequest) -> Content:
 
 
 async def get_internal_stats(call: AdminRequest) -> Content:
-    return stats.internal_stats(await call.load())
+    return ledger_stats.internal_stats(await call.load())
 
 
 async def get_internal_info(call: AdminRequest) -> Content:
-    return stats.ledger_info(await call.load())
+    return ledger_stats.ledger_info(await call.load())
 
 
 async def unload(call: AdminRequest) -> None:
