@@ -137,6 +137,11 @@ class HttpConnection(asyncio.Protocol):
         self._write_paused = False
         self._deadline: asyncio.TimerHandle | None = None
 
+    @property
+    def handshakes(self) -> HttpConnections:
+        """The limits in which a handshake of TLS counts, too: it is a wait for a request."""
+        return self._connections
+
     # The transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
-from emulator.net.network import Listener, Network, SocketNetwork
+from emulator.net.network import Listener, Network, SocketNetwork, peer_host
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,8 @@ class TlsRefusal(StrEnum):
     """The client did not send TLS, or none of the supported versions."""
     CLOSED = "closed"
     """The client ended the connection."""
+    DISPLACED = "displaced"
+    """The port had too many connections, and the handshake made room for a newer one."""
 
 
 NoteRefusal = Callable[[TlsRefusal, str], None]
@@ -62,6 +64,24 @@ NoteRefusal = Callable[[TlsRefusal, str], None]
 
 
 def _ignore(refusal: TlsRefusal, sentence: str) -> None: ...
+
+
+class Limits(Protocol):
+    """The limits of the connections of a port."""
+
+    def admit(self, connection: AcceptedConnection, host: str) -> bool:
+        """Count a handshake. Return False if it is refused. Any of those that are counted may be aborted."""
+        ...
+
+    def release(self, connection: AcceptedConnection) -> None: ...
+
+
+@runtime_checkable
+class LimitedConnection(Protocol):
+    """A protocol with limits in which the handshakes of its connections count, too."""
+
+    @property
+    def handshakes(self) -> Limits: ...
 
 
 class TlsNetwork:
@@ -85,7 +105,7 @@ class TlsNetwork:
     ) -> Listener:
         """Accept TLS connections. Also raises OSError, which names the file, if the certificate cannot be used."""
         self._server.load()
-        return await self._inner.listen(lambda: _AcceptedConnection(self, protocol_factory()), host, port)
+        return await self._inner.listen(lambda: AcceptedConnection(self, protocol_factory()), host, port)
 
     async def connect(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
@@ -102,14 +122,15 @@ class TlsNetwork:
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 
-    def accept(self, transport: asyncio.Transport, handshake: _AcceptedConnection) -> None:
+    def accept(self, transport: asyncio.Transport, handshake: AcceptedConnection) -> None:
         """Begin the handshake of an accepted connection."""
         task = asyncio.get_running_loop().create_task(self._handshake(transport, handshake))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _handshake(self, transport: asyncio.Transport, handshake: _AcceptedConnection) -> None:
+    async def _handshake(self, transport: asyncio.Transport, handshake: AcceptedConnection) -> None:
         peer = transport.get_extra_info("peername")
+        secured = None
         try:
             secured = await asyncio.get_running_loop().start_tls(
                 transport,
@@ -120,27 +141,51 @@ class TlsNetwork:
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except OSError as failure:
-            refusal = refusal_of(failure)
+            if not handshake.is_displaced:
+                refusal = refusal_of(failure)
+                sentence = f"TLS handshake with {_address(peer)} failed: {described(failure) or refusal}"
+                self.note_refusal(refusal, sentence)
+        finally:
+            handshake.release()
+        if handshake.is_displaced:
             self.note_refusal(
-                refusal, f"TLS handshake with {_address(peer)} failed: {described(failure) or refusal}"
+                TlsRefusal.DISPLACED,
+                f"TLS handshake with {_address(peer)} ended: the port has too many connections",
             )
-            return
-        if secured is not None:  # asyncio returns None when the connection is aborted meanwhile
+        elif secured is not None:  # asyncio returns None when the connection is aborted meanwhile
             handshake.establish(secured)
 
 
-class _AcceptedConnection(asyncio.Protocol):
+class AcceptedConnection(asyncio.Protocol):
     """An accepted connection until its handshake is complete; keeps the bytes that arrive together with its end."""
 
     def __init__(self, network: TlsNetwork, protocol: asyncio.Protocol) -> None:
         self._network = network
         self._protocol = protocol
+        self._limits = protocol.handshakes if isinstance(protocol, LimitedConnection) else None
+        self._transport: asyncio.Transport | None = None
+        self.is_displaced = False
+        """Whether the handshake was ended by the limits of the port."""
         self._early = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         transport.pause_reading()  # until the TLS protocol reads
+        if self._limits is not None and not self._limits.admit(self, peer_host(transport)):
+            self.abort()
         self._network.accept(transport, self)
+
+    def abort(self) -> None:
+        """End the handshake, to make room for another connection."""
+        assert self._transport is not None
+        self.is_displaced = True
+        self._transport.abort()
+
+    def release(self) -> None:
+        """Count no longer as a handshake."""
+        if self._limits is not None:
+            self._limits.release(self)
 
     def data_received(self, data: bytes) -> None:
         self._early += data

@@ -59,7 +59,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(
-    files: Certificates | None = None, client_certificates: ClientCertificates = "none"
+    files: Certificates | None = None,
+    client_certificates: ClientCertificates = "none",
+    connections: HttpConnections | None = None,
 ) -> AsyncIterator[Port]:
     network = TlsNetwork(files or authority.server_files(), client_certificates)
     tasks: set[asyncio.Task[None]] = set()
@@ -69,7 +71,8 @@ async def listening(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    listener = await network.listen(lambda: HttpConnection(_Hello(), spawn, HttpConnections()), HOST, 0)
+    limits = HttpConnections() if connections is None else connections
+    listener = await network.listen(lambda: HttpConnection(_Hello(), spawn, limits), HOST, 0)
     try:
         yield Port(network, listener.port)
     finally:
@@ -186,6 +189,30 @@ async def test_hundreds_of_unfinished_handshakes_end_and_delay_no_other_client(
             assert (await port.refusal())[0] is TlsRefusal.TIMEOUT
             late.settimeout(DEADLINE_SECONDS)
             assert late.recv(1) == b"", "the region has closed the connection"
+
+
+@pytest.mark.parametrize("limits", [(3, 0), (0, 3)])
+async def test_handshakes_count_in_the_limits_of_connections(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", NEVER_SECONDS)
+    connections = HttpConnections(*limits)
+    async with listening(connections=connections) as port:
+        opened = []
+        for _ in range(7):
+            opened.append(await asyncio.open_connection(HOST, port.port))
+            await until(lambda: connections.displaced + len(connections) == len(opened))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            for reader, _ in opened[:4]:  # the longest first
+                with contextlib.suppress(ConnectionError):
+                    assert not await reader.read()
+        await until(lambda: len(port.refusals) == 4)
+        assert {refusal for refusal, _ in port.refusals} == {TlsRefusal.DISPLACED}
+        assert len(connections) == 3
+        assert await port.status(authority.trusting()) == 200, "a client makes room for itself"
+        for _, writer in opened:
+            writer.close()
+        await until(lambda: not len(connections))
 
 
 def copied(files: Certificates, folder: Path) -> Certificates:

@@ -6,11 +6,15 @@ regions do not count.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
+from typing import Final, Literal, Protocol
 
 from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import ProtocolError, ServerError
+from emulator.net.addresses import in_url
+
+HANDSHAKES_MIN: Final = 64
 
 
 class ConnectionCounts:
@@ -37,8 +41,61 @@ class ConnectionCounts:
         if not self._by_host[host]:
             del self._by_host[host]
 
+    def of_host(self, host: str) -> int:
+        return self._by_host[in_url(host)]
+
     def __len__(self) -> int:
         return self._by_host.total()
+
+
+class Handshake(Protocol):
+    """A connection that is in its TLS handshake."""
+
+    def abort(self) -> None: ...
+
+
+class PendingHandshakes:
+    """The connections in their TLS handshake, which count in the same limits as those that were admitted.
+
+    Above a limit, the handshake that has lasted longest ends: of the same host, or for the limit of all hosts, of the
+    host with the most. HANDSHAKES_MIN are always possible, for other regions, and for clients that then receive the
+    error of the limit.
+    """
+
+    def __init__(self, settings: BrokerSettings, admitted: ConnectionCounts) -> None:
+        self._max = settings.connections_max
+        self._per_host_max = settings.connections_per_host_max
+        self._admitted = admitted
+        self._hosts: dict[Handshake, str] = {}
+        self._by_host: defaultdict[str, dict[Handshake, None]] = defaultdict(dict)
+        """Host -> its handshakes, the longest first."""
+
+    def admit(self, handshake: Handshake, host: str) -> Literal[True]:
+        """Count a handshake, and end others that exceed a limit with it."""
+        self._hosts[handshake] = host
+        self._by_host[host][handshake] = None
+        per_host_max = max(self._per_host_max - self._admitted.of_host(host), HANDSHAKES_MIN)
+        if self._per_host_max > 0 and len(self._by_host[host]) > per_host_max:
+            self._end_longest(host)
+        if self._max > 0 and len(self) > max(self._max - len(self._admitted), HANDSHAKES_MIN):
+            self._end_longest(max(self._by_host, key=lambda one: len(self._by_host[one])))
+        return True
+
+    def _end_longest(self, host: str) -> None:
+        longest = next(iter(self._by_host[host]))
+        self.release(longest)
+        longest.abort()
+
+    def release(self, handshake: Handshake) -> None:
+        """Stop counting a handshake. A second call has no effect."""
+        host = self._hosts.pop(handshake, None)
+        if host is not None:
+            del self._by_host[host][handshake]
+            if not self._by_host[host]:
+                del self._by_host[host]
+
+    def __len__(self) -> int:
+        return len(self._hosts)
 
 
 def _refusal(sentence: str) -> ProtocolError:

@@ -16,7 +16,7 @@ from emulator.broker.authentication.refresh import CredentialRefresh
 from emulator.broker.authorization import TrustLevel
 from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.attachments import ClientConsumers, ClientProducers
-from emulator.broker.connection.client_limits import ConnectionCounts
+from emulator.broker.connection.client_limits import ConnectionCounts, PendingHandshakes
 from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.connection.framing import CommandReader
@@ -135,6 +135,11 @@ class ClientConnection(asyncio.Protocol):
         self.consumers = ClientConsumers(self, settings.consumers_per_connection_max)
         self.reader = CommandReader(self, settings.max_message_bytes)
         self.liveness = components.liveness(self, settings.keep_alive_interval_ms)
+
+    @property
+    def handshakes(self) -> PendingHandshakes:
+        """The limits of handshakes of TLS."""
+        return self.region.clients.handshakes
 
     # The transport.
 
@@ -351,6 +356,7 @@ class ClientConnections:
         self._table = table
         self.connections: dict[ClientConnection, None] = {}
         self.counts = ConnectionCounts(region.config.settings)
+        self.handshakes = PendingHandshakes(region.config.settings, self.counts)
         self._link = region.environment.client_link
         """The link to ordinary clients, not to peers. Connections pass through it from the first fault on."""
         self._link.adopt_connections = self._emulate_link

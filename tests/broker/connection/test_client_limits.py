@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.connection.client_limits import ConnectionCounts, check_count
+from emulator.broker.connection.client_limits import (
+    HANDSHAKES_MIN,
+    ConnectionCounts,
+    PendingHandshakes,
+    check_count,
+)
 from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
@@ -55,6 +60,65 @@ def test_a_host_has_its_own_limit() -> None:
     counts.release("[fe80::1]:2")
     counts.admit("10.0.0.2:6")
     assert len(counts) == 3
+
+
+class Handshake:
+    """Records whether it was ended."""
+
+    is_ended = False
+
+    def abort(self) -> None:
+        self.is_ended = True
+
+
+def ended(handshakes: list[Handshake]) -> list[bool]:
+    return [one.is_ended for one in handshakes]
+
+
+def test_handshakes_count_with_the_admitted_connections_of_their_host() -> None:
+    limit = HANDSHAKES_MIN + 10
+    settings = BrokerSettings(connections_per_host_max=limit)
+    counts = ConnectionCounts(settings)
+    pending = PendingHandshakes(settings, counts)
+    first = [Handshake() for _ in range(limit)]
+    for number, one in enumerate(first):
+        assert pending.admit(one, "fe80::1")
+        pending.admit(Handshake(), f"10.0.0.{number}")
+    assert not any(ended(first))
+    latest = Handshake()
+    pending.admit(latest, "fe80::1")
+    assert ended(first) == [True] + [False] * (limit - 1), "the longest ends"
+    for number in range(limit):
+        counts.admit(f"[fe80::1]:{number}")
+    for one in first:
+        pending.release(one)
+        pending.release(one)
+    later = [Handshake() for _ in range(HANDSHAKES_MIN)]
+    for one in later:
+        pending.admit(one, "fe80::1")
+    assert ended([latest, *later]) == [True] + [False] * HANDSHAKES_MIN, (
+        "some are possible, whatever the number of connections"
+    )
+
+
+def test_handshakes_count_with_the_admitted_connections_of_all_hosts() -> None:
+    limit = HANDSHAKES_MIN + 10
+    settings = BrokerSettings(connections_max=limit)
+    counts = ConnectionCounts(settings)
+    pending = PendingHandshakes(settings, counts)
+    many, other = [Handshake() for _ in range(limit)], Handshake()
+    for one in many:
+        pending.admit(one, "10.0.0.1")
+    pending.admit(other, "10.0.0.2")
+    assert (ended(many)[:2], other.is_ended) == ([True, False], False), "of the host with the most"
+    for number in range(5):
+        counts.admit(f"10.0.0.{number}:1")
+    pending.admit(Handshake(), "10.0.0.3")
+    assert len(pending) == limit, "each new one ends one"
+    for one in (*many, other):
+        pending.release(one)
+    assert len(pending) == 1
+    assert len(pending._by_host) == 1, "hosts without handshakes use no memory"
 
 
 async def test_one_producer_or_consumer_more_than_a_connection_may_have_is_refused() -> None:
