@@ -44,8 +44,8 @@ class GrowingSource(Protocol):
     def schema(self) -> pa.Schema: ...
 
     @property
-    def folder(self) -> Path:
-        """Directory of the run whose files `read` opens."""
+    def folder(self) -> Path | None:
+        """Directory of the run whose files `read` opens; None if it opens no file."""
         ...
 
     def start(self) -> dict[str, Any]:

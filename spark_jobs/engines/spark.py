@@ -13,11 +13,10 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame as Frame
 from pyspark.sql import Window, functions
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from spark_jobs.engines.contract import GrowingSource, PartitionedSource, QueryEngine
+from spark_jobs.engines.evidence_readers import register_source
 from spark_jobs.engines.session import (
     LARGE_BYTES,
     OPTIMISED_BYTES,
@@ -26,7 +25,6 @@ from spark_jobs.engines.session import (
     spark_session,
     tune,
 )
-from spark_jobs.engines.shared_folder import SharedFolder
 from spark_jobs.engines.streams import stream
 
 if TYPE_CHECKING:
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
 LOCAL_BYTES = 8 * 1024 * 1024
 """Sources up to this size are read by this process: that takes less time than starting a Python worker."""
 SMALL_PARALLEL_QUERIES = 3
+SOURCE_FORMAT = "evidence"
+_registering = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ class SparkEngine:
             batches = (batch for part in source.parts() for batch in source.read(part))
             return self.table(pa.Table.from_batches(batches, source.schema))
         with _registering:  # another thread would replace the source before it is loaded
-            register_source(self.session, source)
+            register_source(self.session, SOURCE_FORMAT, source)
             return self.session.read.format(SOURCE_FORMAT).load()
 
     def follow(
@@ -144,52 +144,6 @@ class SparkEngine:
 
     def fields_of(self, array: str, field: str) -> Column:
         return functions.col(f"{array}.{field}")
-
-
-SOURCE_FORMAT = "evidence"
-_registering = threading.Lock()
-
-
-def register_source(session: SparkSession, source: PartitionedSource) -> None:
-    """Register a source as the data source SOURCE_FORMAT, which replaces the previous one."""
-
-    class EvidenceSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return SOURCE_FORMAT
-
-        def schema(self) -> StructType:
-            return from_arrow_schema(source.schema)
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            return PartReader(source)
-
-    session.dataSource.register(EvidenceSource)
-
-
-class SourcePartition(InputPartition):
-    """The part of a source that one task reads."""
-
-
-class PartReader(DataSourceReader):
-    """Lists the parts on the driver, and reads each in a task."""
-
-    def __init__(self, source: PartitionedSource) -> None:
-        self._source = source
-        self._shared = None if source.folder is None else SharedFolder.seen_here(source.folder)
-
-    def partitions(self) -> list[InputPartition]:
-        return [SourcePartition(part) for part in self._source.parts()]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value. Raises RunNotShared
-        in a task that does not see the run."""
-        if self._shared is not None:
-            self._shared.require()
-        if partition.value is None:
-            yield pa.RecordBatch.from_pylist([], schema=self._source.schema)
-        else:
-            yield from self._source.read(partition.value)
 
 
 def _without_empty_batches(rows: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,14 +28,13 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     Filter,
-    InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.engines.frames import record_batch
+from spark_jobs.engines.contract import PartitionedSource
+from spark_jobs.engines.evidence_readers import GrowingReader, PartReader
 from spark_jobs.engines.masters import is_local, is_submitted
-from spark_jobs.engines.shared_folder import SharedFolder
 from spark_jobs.engines.shipped_code import ship_code
 from spark_jobs.sources.history_files import full_topic
 from spark_jobs.sources.run_folder import RunFolder, looks_like_a_run, open_run_folder
@@ -45,9 +44,10 @@ from spark_jobs.tables.schema import TABLES
 from spark_jobs.tables.table_stream import STREAMED, TableStream
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
+Opened = Callable[[Sequence[Condition]], PartitionedSource]
+"""A function that returns a table with these conditions."""
 FORMAT = "geoemu"
 ON_DAMAGE: Mapping[str, OnDamage] = {"fail": "fail", "rows": "rows"}
 LISTED = ("region", "topic", "history_file")
@@ -97,9 +97,15 @@ class GeoemuSource(DataSource):
         return from_arrow_schema(TABLES[self._table].schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        kind = PushdownScan if self._choice("pushdown", ("false", "true"), "false") == "true" else TableScan
-        folder = self._folder
-        return kind(folder, self._table, self._on_damage, self._conditions(folder))
+        folder, table, on_damage = self._folder, self._table, self._on_damage
+
+        def opened(conditions: Sequence[Condition]) -> PartitionedSource:
+            return table_source(folder, table, RowFilter(tuple(conditions)), on_damage)
+
+        conditions = self._conditions(folder)
+        if self._choice("pushdown", ("false", "true"), "false") == "true":
+            return PushdownScan(opened, table, conditions)
+        return PartReader(opened(conditions))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if self._table not in STREAMED:
@@ -110,7 +116,7 @@ class GeoemuSource(DataSource):
         if folder.export is not None:
             raise OptionInvalid(f'option "run": {folder.path} is an export, which never grows')
         only = RowFilter(tuple(self._conditions(folder)))
-        return StreamReader(TableStream.of(folder, self._table, only, self._on_damage))
+        return GrowingReader(TableStream.of(folder, self._table, only, self._on_damage))
 
     @property
     def _table(self) -> str:
@@ -174,65 +180,12 @@ class GeoemuSource(DataSource):
                 raise OptionInvalid(f'option "{name}" is unknown; known are {", ".join(OPTIONS)}')
 
 
-class StreamReader(DataSourceStreamReader):
-    """Determines offsets and parts in a process of Spark beside the driver, and reads each part in a task."""
-
-    def __init__(self, stream: TableStream) -> None:
-        self._stream = stream
-        self._shared = None if stream.folder is None else SharedFolder.seen_here(stream.folder)
-
-    def initialOffset(self) -> dict[str, Any]:
-        return {}
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        return self._stream.latest(start)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [TablePart(part) for part in self._stream.parts(start, end)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if self._shared is not None:
-            self._shared.require()
-        yield from self._stream.read(partition.value)
-
-
-class TablePart(InputPartition):
-    """The part of a table that one task reads."""
-
-
-class TableScan(DataSourceReader):
-    """Lists the parts on the driver, and reads each in a task."""
-
-    def __init__(
-        self, folder: RunFolder, table: str, on_damage: OnDamage, conditions: Sequence[Condition]
-    ) -> None:
-        self._folder = folder
-        self._table = table
-        self._on_damage = on_damage
-        self._conditions = tuple(conditions)
-        self._open()
-
-    def _open(self) -> None:
-        self._source = table_source(self._folder, self._table, RowFilter(self._conditions), self._on_damage)
-        folder = self._source.folder
-        self._shared = None if folder is None else SharedFolder.seen_here(folder)
-
-    def partitions(self) -> list[InputPartition]:
-        return [TablePart(part) for part in self._source.parts()]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part. Spark replaces an empty list of parts by one without a value. Raises RunNotShared
-        in a task that does not see the run."""
-        if self._shared is not None:
-            self._shared.require()
-        if partition.value is None:
-            yield record_batch([], self._source.schema)
-        else:
-            yield from self._source.read(partition.value)
-
-
-class PushdownScan(TableScan):
+class PushdownScan(PartReader):
     """A reader that also applies the filters of the query."""
+
+    def __init__(self, opened: Opened, table: str, conditions: Sequence[Condition]) -> None:
+        super().__init__(opened(conditions))
+        self._opened, self._table, self._conditions = opened, table, tuple(conditions)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         schema = TABLES[self._table].schema
@@ -243,7 +196,7 @@ class PushdownScan(TableScan):
                 self._conditions += (condition,)
             else:
                 left.append(one)
-        self._open()
+        super().__init__(self._opened(self._conditions))
         return left
 
 

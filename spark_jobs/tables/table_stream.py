@@ -53,6 +53,13 @@ class TableStream:
             table = table_source(run, name, only, on_damage)
         return cls(run.path, run.in_network, table, run.path if name in OF_LINES else folder_of(run.logs))
 
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def start(self) -> dict[str, Any]:
+        return {}
+
     def latest(self, since: Offset) -> dict[str, Any]:
         """Return the offset up to which evidence is durable now, at or after `since`. Raises RunVanished."""
         run = existing_run(self.path, in_network=self.in_network)
