@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from emulator.broker.admin.resource import Body
@@ -160,3 +160,24 @@ MESSAGE_ID: Final = Body(
         },
     },
 )
+
+
+Rules = Mapping[str, tuple[Callable[[object], bool], str]]
+"""Field of a body -> (predicate for valid values, the end of the error message for others)."""
+
+
+def fields_body(rules: Rules, expected: str, schema: Mapping[str, Any]) -> Body:
+    """Return the body of a JSON object whose fields are optional and named in the rules."""
+
+    def parse(raw: Any) -> dict[str, Any]:
+        if not isinstance(raw, dict):
+            raise HttpError(400, f"the body must be a JSON object{expected}")
+        for name, value in raw.items():
+            if name not in rules:
+                raise HttpError(400, f"{name!r} is none of {', '.join(rules)}")
+            is_valid, rule = rules[name]
+            if not is_valid(value):
+                raise HttpError(400, f"{name}: {repr(value)[:100]} {rule}")
+        return raw
+
+    return Body(parse, {"type": "object", "additionalProperties": False, "properties": schema})
