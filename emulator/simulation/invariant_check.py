@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from emulator.simulation.evidence import RunEvidence, StoredMessage
+from emulator.simulation.evidence import RunEvidence
+from emulator.simulation.stored_messages import StoredMessage
 
 E = TypeVar("E", bound=RunEvidence, contravariant=True)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from emulator.simulation.evidence import MessageOrigin, RunEvidence, StoredMessage
+from emulator.simulation.evidence import RunEvidence
 from emulator.simulation.invariant_check import Found, witness_of
+from emulator.simulation.stored_messages import MessageOrigin, StoredMessage
 
 # INV-1
 

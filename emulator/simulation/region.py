@@ -22,10 +22,10 @@ from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.durable_media import DiskFaults, Medium
-from emulator.simulation.evidence import scan_once
 from emulator.simulation.host import Host, HostState
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.stored_messages import scan_once
 from emulator.storage.faulty import FaultyStore, with_faults
 
 RESTART_SECONDS = 0.5

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.simulation.durable_media import Medium
-from emulator.simulation.evidence import Disks, LogView, StoredMessage
 from emulator.simulation.history import SimulatedHistory
+from emulator.simulation.stored_messages import Disks, LogView, StoredMessage
 from spark_jobs.evidence.cursors import DecodedCursor, cursors_in
 
 

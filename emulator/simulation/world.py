@@ -36,11 +36,11 @@ from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.net.http import RESPONSE_SECONDS, HttpResponse, call
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.evidence import ReplicationRules
 from emulator.simulation.host import DRIVER, Host
 from emulator.simulation.region import AS_SHIPPED, Overrides, SimulatedRegion
 from emulator.simulation.remote_log import RemoteLog
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.stored_messages import ReplicationRules
 
 T = TypeVar("T")
 

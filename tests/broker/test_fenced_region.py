@@ -10,9 +10,9 @@ import pytest
 
 from emulator.broker.region import FLUSH_SECONDS
 from emulator.client import ClientError, InitialPosition
-from emulator.simulation.evidence import fencing_violations
 from emulator.simulation.host import HostState
 from emulator.simulation.remote_log import CLOSE_SECONDS, RemoteFaults, RemoteStore
+from emulator.simulation.stored_messages import fencing_violations
 from emulator.simulation.world import World
 from emulator.storage.faulty import FaultyFencedStore
 from tests.broker.regions import broker_of

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from emulator.errors import StorageError, StorageFenced
-from emulator.simulation.evidence import fencing_violations
 from emulator.simulation.host import Host
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog, RemoteStore
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.stored_messages import fencing_violations
 from emulator.storage.contract import Log, Replaceable, Store
 from tests.storage.harness import Harness, data_of, open_log, read_all
 from tests.storage.log_store_contract import LogStoreContract

@@ -16,18 +16,12 @@ from emulator.config.region import NamespaceConfig
 from emulator.errors import ConfigurationError
 from emulator.run.history_events import HistoryEvent
 from emulator.scenarios.scenario import find_scenario
-from emulator.simulation.evidence import (
-    DeliveredMessages,
-    LogView,
-    MessageOrigin,
-    ReplicationRules,
-    RunEvidence,
-    StoredMessage,
-)
+from emulator.simulation.evidence import DeliveredMessages, RunEvidence
 from emulator.simulation.log_checkers import regions_converge, replicated_everywhere
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.scenarios.figures import subscription_figures
 from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
+from emulator.simulation.stored_messages import LogView, MessageOrigin, ReplicationRules, StoredMessage
 from tests.swarm.mutants import overrides_without
 
 pytestmark = pytest.mark.long

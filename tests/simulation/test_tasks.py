@@ -14,10 +14,10 @@ import pytest
 from emulator.config.loading import load_topology
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.durable_media import DurableLog
-from emulator.simulation.evidence import LogView
 from emulator.simulation.outcome import SimulationOutcome
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.scenarios.run import SimulatedScenario, prepare_scenario, run_scenario
+from emulator.simulation.stored_messages import LogView
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end

@@ -21,7 +21,7 @@ from emulator.client import (
     Transaction,
 )
 from emulator.model.transaction_names import TransactionStatus, coordinator_of
-from emulator.simulation.evidence import scan_once
+from emulator.simulation.stored_messages import scan_once
 from emulator.simulation.world import World, world
 from tests.swarm.checkers.transaction_tasks import ABORT_MARKER, COMMIT_MARKER, COORDINATOR_LOG
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from emulator.simulation.evidence import RunEvidence, StoredMessage
+from emulator.simulation.evidence import RunEvidence
+from emulator.simulation.stored_messages import StoredMessage
 from spark_jobs.evidence.grants import StoredGrant
 from tests.swarm.checkers.claims import Claims, Place
 from tests.swarm.checkers.stored_metadata import MetadataEvidence

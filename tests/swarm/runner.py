@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.simulation.evidence import Disks, full, have_converged, seconds_of
+from emulator.simulation.evidence import full, seconds_of
 from emulator.simulation.history import note_repair
 from emulator.simulation.invariant_check import InvariantResult, first_violation, run_checks
 from emulator.simulation.outcome import (
@@ -27,6 +27,7 @@ from emulator.simulation.outcome import (
 )
 from emulator.simulation.region import AS_SHIPPED, Overrides
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.stored_messages import Disks, have_converged
 from emulator.simulation.trace import Listener
 from emulator.simulation.watch import CursorWatch
 from tests.swarm.actors.claimant import ClaimantActor

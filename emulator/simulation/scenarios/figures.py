@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emulator.run.history_events import HistoryEvent
-from emulator.simulation.evidence import LogView, origin_of
+from emulator.simulation.evidence import origin_of
 from emulator.simulation.outcome import Figures
+from emulator.simulation.stored_messages import LogView
 
 DOWN, UP = ("kill", "lose", "power_loss", "stop", "pause"), ("start", "restart", "resume")
 STARTED = ("start", "restart")

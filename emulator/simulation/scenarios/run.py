@@ -32,7 +32,7 @@ from emulator.scenarios.runner import execute_scenario
 from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.simulation.checkers import CHECKS
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.evidence import Disks, LogView, RunEvidence, full, have_converged
+from emulator.simulation.evidence import RunEvidence, full
 from emulator.simulation.history import SimulatedHistory, note_repair
 from emulator.simulation.invariant_check import InvariantResult, Violation, first_violation, run_checks
 from emulator.simulation.outcome import (
@@ -54,6 +54,7 @@ from emulator.simulation.scenarios.figures import (
 )
 from emulator.simulation.scenarios.runtime import SimulatedRuntime
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.stored_messages import Disks, LogView, have_converged
 from emulator.simulation.trace import Listener
 from emulator.simulation.virtual_time import EPOCH_MS
 from emulator.simulation.watch import CursorWatch

@@ -13,7 +13,7 @@ from emulator.client import EARLIEST, ClientError, ConsumerType, InitialPosition
 from emulator.core.dispatch.types import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.durable_media import DiskFaults
-from emulator.simulation.evidence import Disks
+from emulator.simulation.stored_messages import Disks
 from emulator.simulation.world import World
 from spark_jobs.evidence.cursors import DecodedCursor
 from tests.broker.regions import broker_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_PENDING_PATH, SyncRecordPath, parse_path
 from emulator.simulation.durable_media import Medium
-from emulator.simulation.evidence import scan_once
+from emulator.simulation.stored_messages import scan_once
 from spark_jobs.evidence.metadata_events import (
     Document,
     EventStamp,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from emulator.simulation.durable_media import DurableLog, Medium
-from emulator.simulation.evidence import scan_once
+from emulator.simulation.stored_messages import scan_once
 from tests.swarm.topics import TRANSACTED
 
 Task = tuple[str, str]

@@ -24,8 +24,9 @@ from emulator.errors import ServerError
 from emulator.model.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.simulation.durable_media import DurableLog
-from emulator.simulation.evidence import full, scan_once
+from emulator.simulation.evidence import full
 from emulator.simulation.invariant_check import Found
+from emulator.simulation.stored_messages import scan_once
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.command_types import CommandType

@@ -8,8 +8,8 @@ from itertools import pairwise
 from math import inf
 
 from emulator.errors import ServerError
-from emulator.simulation.evidence import StoredMessage
 from emulator.simulation.invariant_check import Found, InvariantCheck, witness_of
+from emulator.simulation.stored_messages import StoredMessage
 from spark_jobs.evidence.grants import StoredGrant
 from tests.swarm.checkers.claims import Attempt, Place, Sent
 from tests.swarm.evidence import Evidence

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from emulator.client import Client, ClientError
 from emulator.errors import ServerError
 from emulator.net.http import NoHttpResponse
-from emulator.simulation.evidence import LogView
+from emulator.simulation.stored_messages import LogView
 from tests.swarm.workload import ActContext
 from tests.swarm.workloads.expiring_program import (
     CONVERGENCE_SECONDS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.simulation.durable_media import DurableLog
-from emulator.simulation.evidence import LogView
+from emulator.simulation.stored_messages import LogView
 from tests.swarm.faults import ClockJump, KillClient, PauseClient
 from tests.swarm.generator.kinds import draw
 from tests.swarm.runner import run_seed
