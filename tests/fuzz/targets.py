@@ -324,7 +324,7 @@ def _rows(file: history_files.HistoryFile, *, in_blocks: bool) -> list[str]:
         for slice_ in file.slices:
             for batch in history_files.read_rows(slice_, ("us-east", "us-west"), ("public/default",)):
                 batch.validate(full=True)
-                rows += map(repr, batch.to_pylist())
+                rows += (repr(row | {"at_ms": row["at_ms"] or 0}) for row in batch.to_pylist())  # -0.0 is 0
     return sorted(rows)
 
 
