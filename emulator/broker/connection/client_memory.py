@@ -24,6 +24,7 @@ SHARE_BYTES: Final = 65_536
 """A connection that holds no more than this is never paused for the region's memory."""
 CHECK_SECONDS: Final = 0.05
 RELIEF_SECONDS: Final = 5.0
+REPORT_SECONDS: Final = 60.0
 
 
 class MemoryUser(Protocol):
@@ -42,7 +43,7 @@ class MemoryUser(Protocol):
 class ClientMemory(MemoryBudget):
     """The budget of all clients of one region."""
 
-    __slots__ = ("_since", "_timer", "disconnected", "paused")
+    __slots__ = ("_next_report", "_since", "_timer", "disconnected", "paused")
 
     def __init__(self, parent: MemoryBudget | None = None, limit_bytes: int | None = None) -> None:
         super().__init__("clients", parent, limit_bytes)
@@ -52,20 +53,30 @@ class ClientMemory(MemoryBudget):
         """Number of clients that were disconnected to free their memory."""
         self._since = 0.0
         """Loop time at which the present pause began, or clients were last disconnected."""
+        self._next_report = 0.0
+        """Loop time from which on the next pause is a warning in the log."""
         self._timer: asyncio.TimerHandle | None = None
 
     def pause(self, user: MemoryUser) -> None:
         """Record that a user is paused until half of the limit is free."""
         if not self.paused:
-            logger.warning(
-                "clients hold %d bytes, more than %d: those with the most are not read until half is free",
-                self.held_bytes,
-                self.limit_bytes,
-            )
             self._since = asyncio.get_running_loop().time()
+            self._report(self._since)
         self.paused[user] = None
         if self._timer is None:
             self._schedule()
+
+    def _report(self, now: float) -> None:
+        """Log the begin of a pause, as a warning at most once per REPORT_SECONDS: clients may cause many."""
+        is_repeated = now < self._next_report
+        if not is_repeated:
+            self._next_report = now + REPORT_SECONDS
+        logger.log(
+            logging.DEBUG if is_repeated else logging.WARNING,
+            "clients hold %d bytes, more than %d: those with the most are not read until half is free",
+            self.held_bytes,
+            self.limit_bytes,
+        )
 
     def forget(self, user: MemoryUser) -> None:
         """Forget a user whose connection ended."""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 
 import pytest
 
 from emulator.broker.connection import client_memory
-from emulator.broker.connection.client_memory import CHECK_SECONDS, RELIEF_SECONDS, SHARE_BYTES, ClientMemory
+from emulator.broker.connection.client_memory import (
+    CHECK_SECONDS,
+    RELIEF_SECONDS,
+    REPORT_SECONDS,
+    SHARE_BYTES,
+    ClientMemory,
+)
 from emulator.broker.connection.flow_control import FlowControl, PauseReason
 from emulator.client import InitialPosition
 from emulator.simulation.simulation import Simulation
@@ -113,6 +120,22 @@ async def test_publishes_alone_disconnect_no_client(simulation: Simulation, memo
     user.flow_control.answered(LIMIT_BYTES + 1)
     await asyncio.sleep(2 * CHECK_SECONDS)
     assert user.events == ["stop", "resume"]
+
+
+async def test_many_pauses_are_one_warning_per_minute(
+    simulation: Simulation, memory: ClientMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, client_memory.__name__)
+    user = User(memory)
+    for _ in range(20):
+        user.publish(LIMIT_BYTES + 1)
+        user.flow_control.answered(LIMIT_BYTES + 1)
+        await asyncio.sleep(2 * CHECK_SECONDS)
+    assert user.events == ["stop", "resume"] * 20
+    await asyncio.sleep(REPORT_SECONDS)
+    user.publish(LIMIT_BYTES + 1)
+    levels = [record.levelno for record in caplog.records if record.name == client_memory.__name__]
+    assert levels == [logging.WARNING, *[logging.DEBUG] * 19, logging.WARNING]
 
 
 async def test_without_a_limit_no_client_is_paused() -> None:
