@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from emulator.cli.application import app
-from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile
-from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
+from emulator.cli.options import DEFAULT_TOPOLOGY, Expires, HostNames, TopologyFile
+from emulator.net.addresses import is_wildcard
 
-DAYS = 365
+LIFETIME = timedelta(days=365)
 ROLE_RULE = "must be 1 to 63 of letters, digits and . _ -"
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the certificates, such as certs.")]
-HostNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host",
-        metavar="NAME",
-        help="A further host name or address of the regions; may be repeated. Names of this machine and of all "
-        "regions of the topology are always included.",
-    ),
-]
+
+
+def _role(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", text) is None:
+        raise typer.BadParameter(f"{text!r} {ROLE_RULE}")
+    return text
+
+
 Roles = Annotated[
     list[str] | None,
-    typer.Option("--client", metavar="ROLE", help="Also create a client certificate; may be repeated."),
+    typer.Option(
+        "--client", metavar="ROLE", parser=_role, help="Also create a client certificate; may be repeated."
+    ),
 ]
 Renew = Annotated[
     bool, typer.Option("--renew", help="Issue all certificates of DIR again, by the same authority.")
 ]
-Days = Annotated[int, typer.Option("--days", min=1, max=36_500, help="Days for which they are valid.")]
 
 
 @app.command(
@@ -43,23 +44,17 @@ def certs(
     hosts: HostNames = None,
     clients: Roles = None,
     renew: Renew = False,
-    days: Days = DAYS,
+    expires: Expires = None,
     file: TopologyFile = DEFAULT_TOPOLOGY,
 ) -> None:
     """Create throwaway certificates: an authority, one for all regions, and those of clients. They are for tests: the
     key of the authority is in the same folder. Existing files are not changed without `--renew`."""
     from emulator.config.certificates import CertificateFolder, Validity
 
-    for host in hosts or ():
-        if not is_host(host):
-            raise typer.BadParameter(f"{host!r} {HOST_RULE}", param_hint="--host")
-    for role in clients or ():
-        if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", role) is None:
-            raise typer.BadParameter(f"{role!r} {ROLE_RULE}", param_hint="--client")
     if renew and clients:
         raise typer.BadParameter("creates no new certificate; omit --client", param_hint="--renew")
     names = [*region_hosts(file), *(hosts or ())]
-    certificates, validity = CertificateFolder(folder), Validity.days(days)
+    certificates, validity = CertificateFolder(folder), Validity.from_now(expires or LIFETIME)
     written = (
         certificates.renew(names, validity) if renew else certificates.create(names, clients or (), validity)
     )

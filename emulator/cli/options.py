@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -59,6 +60,41 @@ Listen = Annotated[
         metavar="ADDRESS",
         parser=_address,
         help="Address of this machine that all regions listen on. Default: the topology's, or 127.0.0.1.",
+    ),
+]
+HostNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        parser=_address,
+        help="A further host name or address of the regions; may be repeated. Names of this machine and of all "
+        "regions of the topology are always included.",
+    ),
+]
+
+
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_LIFETIME_DAYS_MAX = 36_500
+
+
+def _lifetime(text: str) -> timedelta:
+    """Return the time for which a certificate or token is valid."""
+    found = re.fullmatch(r"([0-9]{1,10})([smhd])", text)
+    lifetime = timedelta(seconds=int(found[1]) * _SECONDS_PER_UNIT[found[2]] if found else 0)
+    if not timedelta(0) < lifetime <= timedelta(days=_LIFETIME_DAYS_MAX):
+        rule = f"must be a duration like 30s, 10m, 1h or 365d, above 0 and at most {_LIFETIME_DAYS_MAX}d"
+        raise typer.BadParameter(f"{text!r} {rule}")
+    return lifetime
+
+
+Expires = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--expires",
+        metavar="DURATION",
+        parser=_lifetime,
+        help="Time until it expires, such as 1h or 30d. Default: a year for certificates, never for tokens.",
     ),
 ]
 Insecure = Annotated[

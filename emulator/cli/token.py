@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from emulator.cli.application import app
-from emulator.cli.options import DEFAULT_TOPOLOGY, TopologyFile
+from emulator.cli.options import DEFAULT_TOPOLOGY, Expires, TopologyFile
 from emulator.config.security import ENVIRONMENT, TokenConfig
 from emulator.errors import Refused
 
-SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
 Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that the token proves.")]
-Expires = Annotated[
-    str | None,
-    typer.Option(
-        "--expires", metavar="DURATION", help="Time for which it is valid, such as 1h. Default: for ever."
-    ),
-]
 SecretKey = Annotated[
     Path | None,
     typer.Option(
@@ -59,12 +51,12 @@ def token(
         raise typer.BadParameter("must be a printable name", param_hint="ROLE")
     if create and secret_key is not None and not secret_key.exists():
         _create(secret_key)  # before the topology is read, which may name this file
-    print(issue(role, _seconds(expires), secret_key, private_key, _config(file)))
+    print(issue(role, expires, secret_key, private_key, _config(file)))
 
 
 def issue(
     role: str,
-    expires_seconds: float | None,
+    expires: timedelta | None,
     secret_key: Path | None,
     private_key: Path | None,
     config: TokenConfig | None,
@@ -72,7 +64,8 @@ def issue(
     """Return a token. Raises Refused if there is no usable key."""
     from emulator.config.tokens import claims_of, read_secret, signed_by_private_key, signed_by_secret
 
-    claims = claims_of(role, config or TokenConfig(), expires_seconds)
+    seconds = None if expires is None else expires.total_seconds()
+    claims = claims_of(role, config or TokenConfig(), seconds)
     try:
         if private_key is not None:
             return signed_by_private_key(claims, private_key)
@@ -117,14 +110,3 @@ def _config(file: Path) -> TokenConfig | None:
 
     authentication = load_topology(file).security.authentication
     return None if authentication is None else authentication.token
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-    if found is None or int(found[1]) == 0:
-        raise typer.BadParameter(
-            f"{text!r} must be a duration above 0 like 30s, 10m, 1h or 365d", param_hint="--expires"
-        )
-    return int(found[1]) * SECONDS_PER_UNIT[found[2]]

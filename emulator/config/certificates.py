@@ -43,9 +43,9 @@ class Validity:
     until: datetime
 
     @classmethod
-    def days(cls, days: int) -> Validity:
+    def from_now(cls, lifetime: timedelta) -> Validity:
         now = datetime.now(UTC)
-        return cls(now - CLOCK_TOLERANCE, now + timedelta(days=days))
+        return cls(now - CLOCK_TOLERANCE, now + lifetime)
 
 
 @dataclass(frozen=True, slots=True)

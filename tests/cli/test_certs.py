@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import stat
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from emulator.config.certificates import CLOCK_TOLERANCE
 from emulator.config.loading import load_topology
 from emulator.config.security_files import host_names
 from tests.cli.test_cli import geoemu
@@ -67,12 +69,15 @@ def test_existing_certificates_are_not_overwritten_and_renewed_ones_keep_their_n
     assert contents(certs) == before
     assert geoemu("certs", "certs", "--client", "later", folder=tmp_path).returncode == 0
     assert {name: contents(certs)[name] for name in before} == before
-    assert geoemu("certs", "certs", "--renew", folder=tmp_path).returncode == 0
+    assert geoemu("certs", "certs", "--renew", "--expires", "40m", folder=tmp_path).returncode == 0
     after = contents(certs)
     assert after["ca.pem"] == before["ca.pem"]
     assert {name for name in before if after[name] != before[name]} == {"server.pem", "server.key"}
     assert "a.example" in host_names(certificate(certs / "server.pem"))
-    certificate(certs / "server.pem").verify_directly_issued_by(certificate(certs / "ca.pem"))
+    renewed = certificate(certs / "server.pem")
+    renewed.verify_directly_issued_by(certificate(certs / "ca.pem"))
+    lifetime = renewed.not_valid_after_utc - renewed.not_valid_before_utc
+    assert lifetime == CLOCK_TOLERANCE + timedelta(minutes=40)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +88,8 @@ def test_existing_certificates_are_not_overwritten_and_renewed_ones_keep_their_n
         (("certs", "--client", "../evil"), "must be 1 to 63 of letters"),
         (("certs", "--client", "a", "--renew"), "omit --client"),
         (("certs", "-f", "none.yaml"), "no such file"),
+        (("certs", "--expires", "365"), "must be a duration"),
+        (("certs", "--expires", "36501d"), "at most 36500d"),
         (("file/certs",), "cannot be written"),
         (("stray",), "exists without its certificate"),
     ],

@@ -30,7 +30,7 @@ def _folder(name: str) -> Path:
     another name: of another authority."""
     path = Path(tempfile.mkdtemp(prefix=f"geoemu-test-{name}-"))
     hosts = (*LOCAL_HOSTS, "us-east", "us-west", "eu-central")
-    CertificateFolder(path).create(hosts, ["app"], Validity.days(1))
+    CertificateFolder(path).create(hosts, ["app"], Validity.from_now(timedelta(days=1)))
     return path
 
 
@@ -59,7 +59,7 @@ def expired_files() -> Certificates:
 @cache
 def files_for(*hosts: str) -> Certificates:
     """Return the files of a region whose certificate is valid for these hosts only."""
-    return _issue("-".join(hosts), hosts, Validity.days(1))
+    return _issue("-".join(hosts), hosts, Validity.from_now(timedelta(days=1)))
 
 
 def _issue(name: str, hosts: tuple[str, ...], validity: Validity) -> Certificates:
