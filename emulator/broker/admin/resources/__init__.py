@@ -25,6 +25,7 @@ from emulator.broker.admin.resources import (
     subscriptions,
     tenants,
     topics,
+    transaction_keys,
     transactions,
     unsupported,
 )
@@ -45,7 +46,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Subscriptions": subscriptions.RESOURCES,
     "Messages": messages.RESOURCES,
     "Partitioned topics": partitions.RESOURCES,
-    "Transactions": transactions.RESOURCES,
+    "Transactions": (*transaction_keys.RESOURCES, *transactions.RESOURCES),
     "Schemas": schemas.RESOURCES,
     "Compaction": topics.COMPACTION,
     "Elsewhere": (*unsupported.RESOURCES, *stored_only.RESOURCES),

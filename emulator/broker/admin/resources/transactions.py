@@ -1,4 +1,4 @@
-"""Transaction coordinators, open and slow transactions, and transaction keys (docs/components/transactions.md)."""
+"""Transaction coordinators, and open and slow transactions (docs/components/transactions.md)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from emulator.broker.transactions.coordinator import RunningCoordinator
 from emulator.broker.transactions.coordinators import NOT_ENABLED, TransactionCoordinators
 from emulator.core.transactions.coordinator import BY_OPERATOR
 from emulator.core.transactions.journal_format import Holder
-from emulator.core.transactions.keys import KeyState
-from emulator.core.transactions.live import KeyTransaction, LiveTransaction
+from emulator.core.transactions.live import LiveTransaction
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.errors import ProtocolError
-from emulator.model.transaction_names import SEPARATOR, TxnId, full_text
+from emulator.model.transaction_names import TxnId
 from emulator.net.http_server import HttpError
 
 NUMBER_MAX = 2**64 - 1
 
 
-def _coordinators(call: AdminRequest) -> TransactionCoordinators:
+def coordinators_of(call: AdminRequest) -> TransactionCoordinators:
+    """Return the coordinators of the region. HttpError 503 if transactions are not enabled."""
     coordinators = call.region.coordinators
     if not coordinators.count:
         raise HttpError(503, NOT_ENABLED)
@@ -40,7 +40,7 @@ def _txn(call: AdminRequest) -> TxnId:
 
 
 def _coordinator(call: AdminRequest, text: str) -> RunningCoordinator:
-    coordinators = _coordinators(call)
+    coordinators = coordinators_of(call)
     try:
         return coordinators.get(_number(text, "coordinator"))
     except ProtocolError as problem:
@@ -49,7 +49,7 @@ def _coordinator(call: AdminRequest, text: str) -> RunningCoordinator:
 
 def _named_coordinators(call: AdminRequest) -> list[RunningCoordinator]:
     number = call.query.get("coordinatorId")
-    return _coordinators(call).loaded if number is None else [_coordinator(call, number)]
+    return coordinators_of(call).loaded if number is None else [_coordinator(call, number)]
 
 
 # Coordinators.
@@ -57,7 +57,7 @@ def _named_coordinators(call: AdminRequest) -> list[RunningCoordinator]:
 
 async def coordinators(call: AdminRequest) -> Content:
     url = call.service_url
-    return [{"id": number, "brokerServiceUrl": url} for number in range(_coordinators(call).count)]
+    return [{"id": number, "brokerServiceUrl": url} for number in range(coordinators_of(call).count)]
 
 
 async def coordinator_stats(call: AdminRequest) -> Content:
@@ -166,7 +166,7 @@ async def abort(call: AdminRequest) -> None:
 
 
 async def _topic(call: AdminRequest) -> Topic:
-    _coordinators(call)
+    coordinators_of(call)
     return await call.load()
 
 
@@ -254,102 +254,22 @@ async def no_pending_ack_log(call: AdminRequest) -> Content:
     return {"pendingAckLogStats": None}
 
 
-# Keys.
-
-
-async def keys(call: AdminRequest) -> Content:
-    names = [
-        full_text(state.owner, state.key)
-        for coordinator in _coordinators(call).loaded
-        for state in coordinator.keys.book.keys.values()
-    ]
-    return sorted(names)
-
-
-async def key(call: AdminRequest) -> Content:
-    coordinator, state = _key(call)
-    status = None if state.least is None else coordinator.core.status(state.least)
-    return {
-        "transactionKey": state.key,
-        "owner": state.owner,
-        "coordinatorId": coordinator.number,
-        "epoch": state.epoch,
-        "transactionId": None if state.least is None else TxnId(coordinator.number, state.least).text,
-        "transactionStatus": None if status is None else status.name,
-        "transactions": [_of_key(one) for one in coordinator.core.known_of_key(state.owner, state.key)],
-        "connected": coordinator.keys.is_connected(state.owner, state.key),
-        "lastClient": state.client or None,
-        "sinceMs": state.since_ms,
-        "createdMs": state.created_ms,
-    }
-
-
-def _of_key(one: KeyTransaction) -> dict[str, Any]:
-    return {"txnId": one.txn.text, "status": one.status.name, "why": one.why, "epoch": one.epoch}
-
-
-async def delete_key(call: AdminRequest) -> None:
-    coordinator, state = _key(call)
-    await coordinator.keys.delete(state.owner, state.key)
-
-
-def _key(call: AdminRequest) -> tuple[RunningCoordinator, KeyState]:
-    """Return the transaction key in the path: `key` or `owner&key`. HttpError 404 if it does not exist, 409 if a `key`
-    has several owners."""
-    name = call.names["key"]
-    owner, separator, short = name.rpartition(SEPARATOR)
-    found = [
-        (coordinator, state)
-        for coordinator in _coordinators(call).loaded
-        for state in coordinator.keys.book.keys.values()
-        if state.key == short and (not separator or state.owner == owner)
-    ]
-    if not found:
-        raise HttpError(404, f"there is no transaction key {name!r}")
-    if len(found) > 1:
-        owners = ", ".join(repr(state.owner) for _, state in found)
-        raise HttpError(
-            409, f"transaction key {name!r} belongs to several owners: use OWNER&{name} with one of {owners}"
-        )
-    return found[0]
-
-
-_V3 = "/admin/v3/transactions"
+V3 = "/admin/v3/transactions"
 _COORDINATOR = Query("coordinatorId", "Only this coordinator.", str)
 _OF_TOPIC = "{tenant}/{namespace}/{topic}"
 
 
-def _key_rows(base: str) -> tuple[Resource, ...]:
-    return (
-        Resource(f"{base}/transaction-keys", get=reads(keys, "All transaction keys.")),
-        Resource(
-            f"{base}/transaction-keys/{{key}}",
-            get=reads(
-                key,
-                "A key's epoch, its last client, and every transaction of it that is not forgotten, with its status. "
-                "`key`, or `owner%26key`.",
-            ),
-            delete=changes(
-                delete_key,
-                "Delete a key except its epoch; its transaction is aborted and its connection closed.",
-            ),
-        ),
-    )
-
-
 RESOURCES = (
-    *_key_rows("/admin/v2/transactions"),
-    *_key_rows(_V3),
-    Resource(f"{_V3}/coordinators", get=reads(coordinators, "The transaction coordinators.")),
+    Resource(f"{V3}/coordinators", get=reads(coordinators, "The transaction coordinators.")),
     Resource(
-        f"{_V3}/coordinatorStats",
+        f"{V3}/coordinatorStats",
         get=reads(coordinator_stats, "Counters of each coordinator, by its number.", _COORDINATOR),
     ),
     Resource(
-        f"{_V3}/coordinatorInternalStats/{{coordinator}}", get=reads(internal_stats, "A coordinator's log.")
+        f"{V3}/coordinatorInternalStats/{{coordinator}}", get=reads(internal_stats, "A coordinator's log.")
     ),
     Resource(
-        f"{_V3}/transactionCoordinator/replicas",
+        f"{V3}/transactionCoordinator/replicas",
         post=changes(
             set_replicas,
             "Refused (406): the number of coordinators is a setting.",
@@ -357,31 +277,31 @@ RESOURCES = (
         ),
     ),
     Resource(
-        f"{_V3}/transactionMetadata/{{most}}/{{least}}",
+        f"{V3}/transactionMetadata/{{most}}/{{least}}",
         get=reads(metadata, "A transaction: status, age, key, participants; its outcome if it ended."),
     ),
     Resource(
-        f"{_V3}/slowTransactions/{{timeout}}",
+        f"{V3}/slowTransactions/{{timeout}}",
         get=reads(slow, "Transactions open for longer than this many milliseconds.", _COORDINATOR),
     ),
-    Resource(f"{_V3}/abortTransaction/{{most}}/{{least}}", post=changes(abort, "Abort a transaction.")),
+    Resource(f"{V3}/abortTransaction/{{most}}/{{least}}", post=changes(abort, "Abort a transaction.")),
     Resource(
-        f"{_V3}/transactionBufferStats/{_OF_TOPIC}", get=reads(buffer_stats, "Open transactions of a topic.")
+        f"{V3}/transactionBufferStats/{_OF_TOPIC}", get=reads(buffer_stats, "Open transactions of a topic.")
     ),
     Resource(
-        f"{_V3}/transactionInBufferStats/{_OF_TOPIC}/{{most}}/{{least}}",
+        f"{V3}/transactionInBufferStats/{_OF_TOPIC}/{{most}}/{{least}}",
         get=reads(get_in_buffer, "Where a transaction begins in a topic."),
     ),
     Resource(
-        f"{_V3}/pendingAckStats/{_OF_TOPIC}/{{subscription}}",
+        f"{V3}/pendingAckStats/{_OF_TOPIC}/{{subscription}}",
         get=reads(pending_ack_stats, "Pending acknowledgements of a subscription."),
     ),
     Resource(
-        f"{_V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
+        f"{V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
         get=reads(get_in_pending_acks, "Pending acknowledgements of one transaction on a subscription."),
     ),
     Resource(
-        f"{_V3}/positionStatsInPendingAck/{_OF_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
+        f"{V3}/positionStatsInPendingAck/{_OF_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
         get=reads(
             position_in_pending_acks,
             "Whether an open transaction acknowledged an entry at a subscription: `state` is `PendingAck`, "
@@ -390,11 +310,11 @@ RESOURCES = (
         ),
     ),
     Resource(
-        f"{_V3}/transactionBufferInternalStats/{_OF_TOPIC}",
+        f"{V3}/transactionBufferInternalStats/{_OF_TOPIC}",
         get=reads(no_buffer_log, "No log: the topic's own log contains the state of its transaction buffer."),
     ),
     Resource(
-        f"{_V3}/pendingAckInternalStats/{_OF_TOPIC}/{{subscription}}",
+        f"{V3}/pendingAckInternalStats/{_OF_TOPIC}/{{subscription}}",
         get=reads(no_pending_ack_log, "No log: the region's store contains the pending acknowledgements."),
     ),
 )
