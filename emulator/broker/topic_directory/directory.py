@@ -23,6 +23,7 @@ from emulator.broker.topic_directory.loaded_topic import (
     retry_delays,
 )
 from emulator.broker.topic_directory.stored_topics import LogKind
+from emulator.broker.topic_directory.topic_counts import TopicCounts
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model.values import NON_PERSISTENT, TopicName
 from emulator.storage.contract import Store
@@ -60,14 +61,13 @@ class TopicDirectory:
         self._openings = 0
         self._damaged = DamagedTopics()
         self.failed_stores = FailedStores()
-        self._creating: dict[str, None] = {}
-        """Full names of topics that are being opened and may be created."""
         self._observers: list[Callable[[LoadStateChange], None]] = []
         self._closed = False
         self.serving: dict[str, Topic] = {}
         """Loaded topics that accept clients, by full name; other modules must not change it."""
         self.owing: dict[str, None] = {}
         """Full names of topics with pending work from before the start that are not loaded yet."""
+        self.counts = TopicCounts(self._existing_names)
         self.lists = TopicLists(self)
 
     # Existing topics.
@@ -82,18 +82,17 @@ class TopicDirectory:
         prefix = f"{NON_PERSISTENT}://{namespace}/"
         return sorted(name for name in self.serving if name.startswith(prefix))
 
-    def counted(self, namespace: str) -> set[str]:
-        """Return the full names of all topics of a namespace, including those that are being opened and may be
-        created."""
-        creating = [name for name in self._creating if TopicName.parse(name).full_namespace == namespace]
-        return {*self.names(namespace), *self.non_persistent_names(namespace), *creating}
+    def _existing_names(self) -> list[str]:
+        """Return the full names of all topics, stored or loaded."""
+        loaded = [name for name in self.serving if name.startswith(f"{NON_PERSISTENT}://")]
+        return self.all_names() + loaded
 
     def exists(self, name: str) -> bool:
         """Whether a topic of this full name is stored, in memory, or being opened by a request that may create it."""
         slot = self._slots.get(name)
         if slot is None or slot.state is LoadState.ABSENT:
             return self._has_log(name)
-        if slot.state is not LoadState.OPENING or name in self._creating or self._has_log(name):
+        if slot.state is not LoadState.OPENING or self.counts.is_creating(name) or self._has_log(name):
             return True
         return any(mode is not OpenMode.EXISTING for mode in slot.waiters.values())
 
@@ -174,17 +173,27 @@ class TopicDirectory:
             create = any(mode in creating for mode in slot.waiters.values())
             if create:
                 self._rules.check_room(slot.name)
-                self._creating[str(slot.name)] = None  # in the same step: concurrent requests count it
-            try:
-                topic = await self._opener.open(slot.name, create=create)
-            finally:
-                self._creating.pop(str(slot.name), None)
+            topic = await self._open_and_count(slot.name, create)
             if topic is not None:
                 return topic
             missing = ProtocolError(ServerError.TopicNotFound, f"Topic {slot.name} not found")
             slot.fail(missing, [waiter for waiter, mode in requests if mode not in creating])
             if not slot.waiters:
                 return None
+
+    async def _open_and_count(self, name: TopicName, create: bool) -> Topic | None:
+        """Open a topic, which counts from now on if it may be created, so that concurrent requests find no room."""
+        if not create:
+            return await self._opener.open(name, create=False)
+        full_name, topic = str(name), None
+        with self.counts.creating(full_name):
+            try:
+                topic = await self._opener.open(name, create=True)
+            finally:
+                self.counts.note_existence(
+                    full_name, exists=self._has_log(full_name) if name.is_persistent else topic is not None
+                )
+        return topic
 
     def _creating_modes(self, name: TopicName) -> set[OpenMode]:
         """Return the modes whose requests create a missing topic now."""
@@ -277,6 +286,8 @@ class TopicDirectory:
             elif orderly and not await self._opener.forget_owing(topic):
                 self._spawn(self.load_with_retries(topic.full_name))
         finally:
+            if not slot.name.is_persistent or not self._has_log(topic.full_name):
+                self.counts.note_existence(topic.full_name, exists=False)
             why = "it is gone" if delete else "its pending writes are done"
             self._change_state(slot, LoadState.ABSENT, why)
             self._drop_or_reopen(slot)

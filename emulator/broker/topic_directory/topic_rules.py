@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -41,8 +40,6 @@ class TopicRules:
     def __init__(self, region: RuledRegion, deletions: Deletions) -> None:
         self._region = region
         self.deletions = deletions
-        self._reserved: Counter[str] = Counter()
-        """Full names of partitions that are being created, with the number of requests for each."""
 
     def may_create(self, topic: TopicName) -> bool:
         region = self._region
@@ -61,31 +58,23 @@ class TopicRules:
         ProtocolError when there is none."""
         partitions = list(names)
         self._check_room(topic, partitions)
-        self._reserved.update(partitions)
-        try:
+        with self._region.directory.counts.reserving(partitions):
             yield
-        finally:
-            self._reserved -= Counter(partitions)
 
-    def _check_room(self, topic: TopicName, names: Iterable[str]) -> None:
+    def _check_room(self, topic: TopicName, names: Collection[str]) -> None:
         """Raise ProtocolError when topics of these full names, if missing, exceed a maximum."""
+        counts = self._region.directory.counts
         topics_max = self._region.policies.of_namespace(topic.full_namespace, MAX_TOPICS)
-        if topics_max and self._exceeds(names, [topic.full_namespace], topics_max):
+        if topics_max and counts.exceed(names, [topic.full_namespace], topics_max):
             raise ProtocolError(
                 ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {topics_max}"
             )
         tenant_max = self._region.config.settings.topics_per_tenant_max
-        if tenant_max and self._exceeds(names, self._region.tenancy.namespaces(topic.tenant), tenant_max):
+        if tenant_max and counts.exceed(names, self._region.tenancy.namespaces(topic.tenant), tenant_max):
             raise ProtocolError(
                 ServerError.NotAllowedError,
                 f"Exceed maximum number of topics of tenant {topic.tenant}: {tenant_max}",
             )
-
-    def _exceeds(self, names: Iterable[str], namespaces: Collection[str], topics_max: int) -> bool:
-        """Whether a topic of `names` is missing, and all of them would be more than `topics_max` in `namespaces`."""
-        counted = set().union(*map(self._region.directory.counted, namespaces))
-        counted |= {name for name in self._reserved if TopicName.parse(name).full_namespace in namespaces}
-        return not counted.issuperset(names) and len(counted.union(names)) > topics_max
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:
         """Raise ProtocolError for a topic that a user deleted here, that does not exist here again, and that region

@@ -81,7 +81,7 @@ async def test_growing_topics_count(world: World) -> None:
     found = await statuses(world, *(("POST", f"{TOPICS}/{name}/partitions", 4) for name in ("a", "b")))
     assert found == {204: 1, 412: 1}
     assert len(broker_of(world).directory.all_names()) == 6
-    assert broker_of(world).topic_rules._reserved == {}
+    assert broker_of(world).directory.counts.reserved == {}
 
 
 async def test_topics_with_partitions_that_are_created_on_use_count(world: World) -> None:
@@ -102,3 +102,26 @@ async def test_the_limit_applies_where_topics_are_not_created_on_use(world: Worl
     await world.ask_admin("us", "POST", "/admin/v2/namespaces/public/default/autoTopicCreation", policy)
     assert await statuses(world, *(("PUT", f"{TOPICS}/t{n}", None) for n in range(3))) == {204: 1, 405: 2}
     assert (await world.ask_admin("us", "GET", f"{TOPICS}/missing/stats")).status == 404
+
+
+async def test_a_deleted_topic_makes_room(world: World) -> None:
+    await world.ask_admin("us", "POST", TOPICS_MAX, 3)
+    await world.client("us").producer("non-persistent://public/default/loaded")
+    assert await statuses(world, *(("PUT", f"{TOPICS}/t{n}", None) for n in range(3))) == {204: 2, 405: 1}
+    (name, _) = broker_of(world).directory.all_names()
+    assert (await world.ask_admin("us", "DELETE", f"{TOPICS}/{name.rpartition('/')[2]}")).status == 204
+    assert (await world.ask_admin("us", "PUT", f"{TOPICS}/t4")).status == 204
+    assert (await world.ask_admin("us", "PUT", f"{TOPICS}/t5")).status == 405
+
+
+async def test_names_are_not_listed_for_each_new_topic(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.ask_admin("us", "POST", TOPICS_MAX, 30)
+    directory = broker_of(world).directory
+    lists: list[None] = []
+    monkeypatch.setattr(directory.counts, "_existing", lambda: lists.append(None) or directory.all_names())
+    client = world.client("us")
+    for number in range(30):
+        await client.producer(f"t{number}")
+    with pytest.raises(ClientError, match="maximum number of topics"):
+        await client.producer("one-more")
+    assert len(lists) == 1

@@ -387,4 +387,4 @@ async def test_concurrent_creations_do_not_exceed_the_maximum_number_of_topics()
             return_exceptions=True,
         )
         assert len([one for one in made if not isinstance(one, BaseException)]) == 2
-        assert len(us.directory.counted("public/default")) == 2
+        assert len(us.directory.counts.of_namespace("public/default")) == 2
