@@ -21,7 +21,7 @@ LAST = 50_000
 WAIT_SECONDS_MAX = 60
 
 
-async def _first_message_seconds(broker: RunningBroker, topic: str) -> float:
+async def first_message_seconds(broker: RunningBroker, topic: str) -> float:
     async with Client(broker.service_url) as client:
         began = time.perf_counter()
         consumer = await client.subscribe(topic, "first", initial_position=InitialPosition.EARLIEST)
@@ -43,7 +43,7 @@ async def _end(broker: RunningBroker, topic: str) -> tuple[float, float]:
         return LAST / seconds, used * 1e6 / LAST
 
 
-async def _subscribe(broker: RunningBroker, topic: str) -> None:
+async def subscribe(broker: RunningBroker, topic: str) -> None:
     async with Client(broker.service_url) as client:
         await client.subscribe(topic, "s")
 
@@ -52,12 +52,12 @@ def table() -> str:
     """As Markdown."""
     topic = new_topic()
     with geoemu() as broker:
-        asyncio.run(_subscribe(broker, topic))
+        asyncio.run(subscribe(broker, topic))
         publish(broker, topic, FEW)
         before = resident_bytes(broker.pid)
         publish(broker, topic, ENTRIES - FEW)
         after = resident_bytes(broker.pid)
-        first = asyncio.run(_first_message_seconds(broker, topic))
+        first = asyncio.run(first_message_seconds(broker, topic))
         rate, used = asyncio.run(_end(broker, topic))
         drained = drain(broker, topic, FEW)
         end = resident_bytes(broker.pid)

@@ -38,16 +38,16 @@ def backlog(admin_url: str, topic: str) -> int:
     return max(each["replicationBacklog"] for each in replication.values())
 
 
-def load(source: RunningBroker, admin_url: str) -> float:
+def load(source: RunningBroker, admin_url: str, messages: int = MESSAGES) -> float:
     """Messages per second."""
     topic = new_topic()
     begin = time.perf_counter()
-    publish(source, topic, MESSAGES)
+    publish(source, topic, messages)
     while backlog(admin_url, topic):
         if time.perf_counter() - begin > WAIT_SECONDS_MAX:
             raise RuntimeError(f"not replicated within {WAIT_SECONDS_MAX} s")
         time.sleep(0.02)
-    return MESSAGES / (time.perf_counter() - begin)
+    return messages / (time.perf_counter() - begin)
 
 
 def without_latency() -> Topology:
