@@ -81,7 +81,11 @@ def log_names_of(store: Store, topic: TopicName) -> list[str]:
         row = read_row(store, str(topic))
     except StorageDamaged:
         row = None
-    generation = 0 if row is None else row.generation
+    return log_names_near(store, topic, 0 if row is None else row.generation)
+
+
+def log_names_near(store: Store, topic: TopicName, generation: int) -> list[str]:
+    """As `log_names_of`, for a known generation of the stored row; 0: there is no row."""
     names = [log_name(topic, number) for number in range(max(1, generation - 1), generation + 2)]
     return [name for name in names if store.has_log(name)]
 

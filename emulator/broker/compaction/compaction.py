@@ -18,7 +18,7 @@ from emulator.broker.compaction.compacted_log import (
     CompactedView,
     encode_record,
     log_name,
-    log_names_of,
+    log_names_near,
     read_row,
 )
 from emulator.broker.topic.entry_cache import StoredEntry
@@ -312,7 +312,11 @@ class Compaction:
 
     def _leftovers(self) -> list[str]:
         current = None if self.view is None else self.view.log.name
-        return [name for name in log_names_of(self._store, self._topic.name) if name != current]
+        return [
+            name
+            for name in log_names_near(self._store, self._topic.name, self._generation)
+            if name != current
+        ]
 
     async def _delete_leftovers(self) -> None:
         """Delete logs that the row does not name. The row is written again first: a failed write of another row may

@@ -134,9 +134,10 @@ def _check_may_publish(producer: ConnectedProducer, topic: Topic) -> None:
         return
     if topic.retention.quota_refusal is not None:
         raise topic.retention.quota_refusal
-    if topic.client_limits.producers:
+    limits = topic.client_limits
+    if limits.producers:
         others = [one for one in topic.producers.values() if one.is_limited and not producer.replaces(one)]
-        topic.client_limits.check_producers(len(others), topic.full_name)
+        limits.check_producers(len(others), topic.full_name)
 
 
 def _producer_named(topic: Topic, name: str) -> ConnectedProducer | None:

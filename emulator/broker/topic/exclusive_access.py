@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from emulator.broker.environment import RegionServices
@@ -75,12 +76,11 @@ class TopicAccess:
     def __init__(self, topic: PublishingTopic, transactions: TopicTransactions) -> None:
         """Raise StorageDamaged when the stored grant cannot be read."""
         region = topic.region
-        compatibility = Compatibility(region.config.compatibility)
+        rules, has_grace_period = _access_rules(frozenset(region.config.compatibility.items()))
         self._topic = topic
         self._transactions = transactions
-        self._grace_seconds = region.config.settings.exclusive_patience_ms / 1000
-        if compatibility.follows_upstream("unloaded_owner"):
-            self._grace_seconds = 0.0
+        patience_ms = region.config.settings.exclusive_patience_ms
+        self._grace_seconds = patience_ms / 1000 if has_grace_period else 0.0
         queued_before = stored_wait_queue(region.store, topic.full_name) if self._grace_seconds > 0 else {}
         newest = newest_grant(region.store, topic.full_name)
         self._last_owner = "" if newest is None else newest.owner
@@ -89,7 +89,7 @@ class TopicAccess:
             newest,
             reserved=self._grace_seconds > 0,
             queued_before=queued_before,
-            rules=_access_rules(compatibility),
+            rules=rules,
         )
         self.ownership = OwnershipStatus(region, topic.full_name)
         self._figures = region.resources.access_figures
@@ -287,9 +287,14 @@ class TopicAccess:
         await self.stored_queue.settled()
 
 
-def _access_rules(compatibility: Compatibility) -> AccessRules:
-    return AccessRules(
+@lru_cache(maxsize=16)
+def _access_rules(switches: frozenset[tuple[str, str]]) -> tuple[AccessRules, bool]:
+    """Return the rules, and whether an owner has a grace period after its topic was unloaded. Computed once for all
+    topics of a region."""
+    compatibility = Compatibility(dict(switches))
+    rules = AccessRules(
         first_come_first_served=compatibility.follows_upstream("queue_priority"),
         promotes_once=compatibility.follows_upstream("failed_promotion"),
         forgets_fenced=compatibility.follows_upstream("fenced_producers"),
     )
+    return rules, not compatibility.follows_upstream("unloaded_owner")
