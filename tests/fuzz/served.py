@@ -83,7 +83,7 @@ class ServedRegion:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self._errors.append(context))
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        self._runner.run(work)
+        self._runner.get_loop().run_until_complete(work)  # `Runner.run` replaces signal handlers each time
         if self._errors:
             context = self._errors.pop()
             raise AssertionError(context["message"]) from context.get("exception")
