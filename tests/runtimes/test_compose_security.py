@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,6 +15,7 @@ import pulsar
 import pytest
 import yaml
 
+from emulator.config.region import LogConfig
 from emulator.runtimes.admin_client import call
 from emulator.runtimes.compose.runtime import ComposeRuntime
 from emulator.runtimes.opening import open_run
@@ -21,11 +23,12 @@ from tests.broker.authentication.tokens import token
 from tests.net import authority
 
 from .containers import need_containers, remove
-from .fixtures import REGIONS, small_topology
-from .test_compose import DEADLINE_SECONDS, RECEIVE_MS, complete, container, states
+from .fixtures import REGIONS, small_topology, with_regions
+from .test_compose import RECEIVE_MS, complete, container, states
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
+UP_SECONDS = 120
 TOPIC = "persistent://public/default/orders"
 KEY = "key-of-the-tokens-of-this-run-0123456789"
 TOKENS = {role: token(KEY.encode(), sub=role).decode() for role in ("app", "regions")}
@@ -34,7 +37,13 @@ TOKENS = {role: token(KEY.encode(), sub=role).decode() for role in ("app", "regi
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     need_containers("region")
-    folder = tmp_path_factory.mktemp("compose-security")
+    with secured_run(tmp_path_factory.mktemp("compose-security")) as run_dir:
+        yield run_dir
+
+
+@contextlib.contextmanager
+def secured_run(folder: Path, **changes: LogConfig) -> Iterator[Path]:
+    """Start regions with these changes, and remove them. Yield the run directory."""
     (folder / "regions.token").write_text(TOKENS["regions"])
     run_dir = folder / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -42,8 +51,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("APP_TOKEN", TOKENS["app"])
         try:
             topology = small_topology(folder, more=yaml.safe_dump({"security": _security(folder)}))
-            runtime = ComposeRuntime.create(topology, run_dir, detached=True)
-            asyncio.run(asyncio.wait_for(runtime.up(), DEADLINE_SECONDS))
+            runtime = ComposeRuntime.create(with_regions(topology, **changes), run_dir, detached=True)
+            asyncio.run(asyncio.wait_for(runtime.up(), UP_SECONDS))
             yield run_dir
         finally:
             asyncio.run(remove(run_dir))
@@ -62,6 +71,10 @@ def _security(folder: Path) -> dict[str, object]:
 
 @pytest.fixture
 def run(run_dir: Path) -> ComposeRuntime:
+    return opened(run_dir)
+
+
+def opened(run_dir: Path) -> ComposeRuntime:
     runtime = open_run(run_dir)
     assert isinstance(runtime, ComposeRuntime)
     return runtime
@@ -84,6 +97,25 @@ def client(
 
 
 def test_a_client_with_tls_and_a_token_produces_and_consumes(run: ComposeRuntime) -> None:
+    check_clients_are_served(run)
+
+
+@pytest.mark.slow
+def test_regions_whose_logs_are_on_kafkas_are_secured_too(tmp_path: Path) -> None:
+    need_containers("region", "kafka")
+    with secured_run(tmp_path, log=LogConfig("kafka")) as run_dir:
+        run = opened(run_dir)
+        check_clients_are_served(run)
+        complete(run.kill("us-east"))
+        complete(run.start("us-east"))
+        again = client(run, "us-east", TOKENS["app"])
+        reader = again.create_reader(TOPIC, pulsar.MessageId.earliest)
+        assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"over TLS", "from its Kafka"
+        again.close()
+        assert not list((run_dir / "regions" / "us-east").glob("log.sqlite*"))
+
+
+def check_clients_are_served(run: ComposeRuntime) -> None:
     status = complete(run.status())
     assert states(status) == dict.fromkeys(REGIONS, "running")
     assert all(one.plain_service_url == "" for one in status.regions)
