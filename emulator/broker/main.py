@@ -70,6 +70,12 @@ async def open_store(config: RegionConfig) -> Store:
             raise ValueError(f"log backend {other!r} is none of sqlite, memory, kafka")
 
 
+def import_default_backend() -> None:
+    """Import the backend of regions whose topology names none, so that processes which are forked later share it."""
+    import emulator.storage.configuration.sqlite
+    import emulator.storage.sqlite.store  # noqa: F401
+
+
 async def open_configuration(config: RegionConfig, store: Store) -> ConfigurationMedium:
     """Open the configuration store of the region's cluster: without a path, an empty one in memory. The region's store
     records its identity, so that a restarted region opens the same one, unless that is recorded as lost."""

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import emulator
@@ -25,6 +26,7 @@ from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, replace_file
 from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
 from emulator.run.record import RunRecord
+from emulator.runtimes.fork_server import ForkServer, open_fork_server
 from emulator.runtimes.regions import forced_kill_failure
 from emulator.runtimes.run_secrets import without_secrets
 
@@ -46,23 +48,36 @@ class RegionProcesses:
         self._children: list[subprocess.Popen[bytes]] = []
         """Processes that this object started. Ended ones stay zombies until they are polled."""
 
-    def spawn(self, record: RunRecord, name: str) -> None:
+    def open_fork_server(self, names: Sequence[str]) -> AbstractAsyncContextManager[ForkServer | None]:
+        """Start a server for `spawn` that imports the broker once for these regions; None: it would save nothing."""
+        configs = [self._directory.region_dir(name) / "region.json" for name in names]
+        return open_fork_server(configs if self._program == BROKER else [], self._environment())
+
+    def spawn(self, record: RunRecord, name: str, server: ForkServer | None = None) -> None:
         """Start a region's process with the recorded links, clock and disk, and record it. Called within `edit`."""
         region, folder = record.regions[name], self._directory.region_dir(name)
         write_current_state(folder, record, name)
+        process_id = None if server is None else server.fork(folder / "region.json", output_log(folder))
+        region.process = identify(process_id or self._start_program(folder))
+        region.begin()
+
+    def _environment(self) -> dict[str, str]:
+        return without_secrets(environment(), self._directory.path)
+
+    def _start_program(self, folder: Path) -> int:
+        """Start the program of a region and return its process id."""
         with output_log(folder).open("ab") as output:
             child = subprocess.Popen(
                 [*self._program, str(folder / "region.json")],
                 cwd=folder,
-                env=without_secrets(environment(), self._directory.path),
+                env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C must reach this process only, which stops regions
             )
         self._children.append(child)
-        region.process = identify(child.pid)
-        region.begin()
+        return child.pid
 
     def state(self, record: RunRecord, name: str) -> ProcessState:
         for child in self._children:

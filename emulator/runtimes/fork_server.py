@@ -1,0 +1,66 @@
+"""Start the regions of a run as forks of one process (`emulator.broker.fork_server`), where the system can.
+
+Three regions then import the broker once instead of three times. Where no server can be started, `open_fork_server`
+returns None, and each region is started as a program of its own, which also reports what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+PROGRAM = (sys.executable, "-m", "emulator.broker.fork_server")
+READY = b"ready\n"
+
+
+class ForkServer:
+    """A running server that has imported the broker."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def fork(self, config: Path, output: Path) -> int | None:
+        """Start a region with its region.json and the file for its output. Return the id of its process; None: the
+        server has ended."""
+        requests, responses = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert responses is not None
+        try:
+            requests.write(json.dumps([str(config), str(output)]).encode() + b"\n")
+        except OSError:
+            return None
+        line = responses.readline()
+        return int(line) if line.strip().isdigit() else None
+
+
+@contextlib.asynccontextmanager
+async def open_fork_server(
+    configs: Sequence[Path], environment: Mapping[str, str]
+) -> AsyncIterator[ForkServer | None]:
+    """Start a server for these regions, and end it afterwards; the regions go on. None: a single region gains nothing,
+    the system cannot fork such a process, or the server did not start."""
+    if len(configs) < 2 or sys.platform != "linux":
+        yield None
+        return
+    process = subprocess.Popen(
+        [*PROGRAM, *map(str, configs)],
+        env=dict(environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,  # or closing the input of an ended server would raise an error
+        start_new_session=True,  # Ctrl-C must reach the program only that stops regions
+    )
+    with process:  # closes its input, at whose end it ends, and waits for it
+        assert process.stdout is not None
+        try:
+            is_ready = await asyncio.to_thread(process.stdout.readline) == READY
+            yield ForkServer(process) if is_ready else None
+        except BaseException:
+            process.kill()
+            raise
