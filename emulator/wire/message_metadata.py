@@ -361,6 +361,11 @@ def _is_usual_pair(pair: bytes) -> bool:
     return value_at + 2 <= size and pair[value_at] == _VALUE_TAG and pair[value_at + 1] == size - value_at - 2
 
 
+def may_have_schema(metadata: bytes) -> bool:
+    """Whether the metadata contains the tag of a schema version, possibly within another field."""
+    return _SCHEMA_VERSION_TAG in metadata
+
+
 def schema_version(data: bytes, payload_offset: int) -> bytes:
     """Return the schema version of an entry that `scan_entry` has accepted; empty: none, which is found in 100 ns."""
     if data.find(_SCHEMA_VERSION_TAG, 0, payload_offset) < 0:

@@ -4,15 +4,18 @@ Regions of one cluster share their schema versions, those of different clusters 
 replicator first requests the version of an entry's schema in the other region, which registers an unknown schema. It
 sends the entry with that version. So a region receives the schema of an entry before the entry (INV-42).
 
-A form is the end of the SEND frame. It is computed once for all remote regions with the same schema version. The
-replicators of a topic mostly send the same entries at about the same time, so a region caches only the newest forms, up
-to a bound. The entry cache does not hold forms: they would double its memory long after they were sent.
+A form is the end of the SEND frame. It is computed once for all remote regions with the same schema version, for runs
+of plain messages in columns (`wire.codec_hot.send_runs`). The replicators of a topic mostly send the same entries at
+about the same time, so a region caches only the newest forms, up to a bound. The entry cache does not hold forms: they
+would double its memory long after they were sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from emulator.broker.memory_budgets import MemoryBudget
@@ -21,14 +24,17 @@ from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Position, Schema, TopicName
-from emulator.wire.codec_hot.publishing import EndOfSend, end_of_send
+from emulator.wire.codec_hot.publishing import end_of_send
+from emulator.wire.codec_hot.send_runs import PlainForms, SendRun
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
 """Maximum memory of the forms of one region after `trim`: about three windows of 1,000 entries of 1 KiB. Forms of
 larger entries are computed again more often, which costs little per byte."""
-FORM_OVERHEAD_BYTES = 360
-"""Memory of a form besides its bytes: the headers of its objects, the key, the slots in two collections."""
+RUN_OVERHEAD_BYTES = 900
+"""Memory of a run besides its forms: its object, lists and dictionary, the slots in two collections."""
+FORM_OVERHEAD_BYTES = 110
+"""Memory of a form besides its bytes: the headers of its objects, the slots in four lists."""
 
 _new_tuple: Final = tuple.__new__
 """Creates a NamedTuple in half the time of its constructor; values in the order of the fields."""
@@ -41,10 +47,41 @@ class LogForms:
         """`schema_version`: the version in the remote region; None: the entries have no schema."""
         self._cache = cache
         self.key = (ledger_id, schema_version)
-        self.forms: dict[int, EndOfSend] = {}
-        """Entry id -> form."""
+        self._firsts: list[int] = []
+        """Id of the first entry of each run, ascending. Invariant: runs do not overlap."""
+        self._runs: list[SendRun] = []
 
-    def add(self, entry: StoredEntry, schema_version: bytes | None = None) -> EndOfSend:
+    def __len__(self) -> int:
+        """Number of runs."""
+        return len(self._runs)
+
+    @property
+    def entry_ids(self) -> list[int]:
+        """The ids of all entries with a form."""
+        return [
+            entry_id
+            for run in self._runs
+            for entry_id in range(run.first_entry_id, run.first_entry_id + len(run))
+        ]
+
+    def find(self, entry_id: int) -> SendRun | None:
+        """Return the run that contains the form of an entry."""
+        at = bisect_right(self._firsts, entry_id) - 1
+        return self._runs[at] if at >= 0 and entry_id < self._firsts[at] + len(self._runs[at]) else None
+
+    def plain_run(self, entries: Sequence[StoredEntry], index: int) -> SendRun | None:
+        """Return a run of plain messages that contains the entry of this index; build and cache it, with those after
+        it, if there is none. None: the entry is another one."""
+        entry = entries[index]
+        found = self.find(entry.entry_id)
+        if found is not None or entry.is_decoded:  # a decoded one is rarely plain
+            return found if found is not None and found.is_plain else None
+        after = bisect_right(self._firsts, entry.entry_id)
+        end_id = self._firsts[after] if after < len(self._firsts) else -1
+        run = self._cache.plain_forms.take(entries, index, self.key[0], end_id)
+        return None if run is None else self._add(run)
+
+    def add(self, entry: StoredEntry, schema_version: bytes | None = None) -> SendRun:
         """Return the form of an entry, and cache it until `trim` drops it. `schema_version`: its schema's version in
         the remote region, if different."""
         info = entry.info
@@ -52,9 +89,19 @@ class LogForms:
         data = with_replication(entry.data, self._cache.region, position, schema_version)
         numbers = (info.sequence_id, info.num_messages, info.highest_sequence_id)
         form = end_of_send(*numbers, marker=entry.hidden, data=data)
-        self.forms[entry.entry_id] = form
-        self._cache.added(self, entry.entry_id, len(form.data) + FORM_OVERHEAD_BYTES)
-        return form
+        messages = info.num_messages
+        return self._add(SendRun(entry.entry_id, [form.data], [form.command_bytes], messages, is_plain=False))
+
+    def _add(self, run: SendRun) -> SendRun:
+        at = bisect_right(self._firsts, run.first_entry_id)
+        self._firsts.insert(at, run.first_entry_id)
+        self._runs.insert(at, run)
+        self._cache.added(self, run)
+        return run
+
+    def drop(self, run: SendRun) -> None:
+        at = bisect_left(self._firsts, run.first_entry_id)
+        del self._firsts[at], self._runs[at]
 
 
 class ReplicatedEntryCache:
@@ -62,22 +109,23 @@ class ReplicatedEntryCache:
 
     def __init__(self, region: str, budget: MemoryBudget) -> None:
         self.region = region
+        self.plain_forms = PlainForms(region)
         self._charge = budget.charge(0)
         self._logs: dict[tuple[int, bytes | None], LogForms] = {}
         """(ledger id, remote schema version) -> forms. Invariant: none is empty."""
-        self._groups: deque[tuple[int, list[tuple[LogForms, int]]]] = deque()
+        self._groups: deque[tuple[int, list[tuple[LogForms, SendRun]]]] = deque()
         """(bytes, forms) added between two calls of `trim`, oldest first."""
-        self._new: list[tuple[LogForms, int]] = []
+        self._new: list[tuple[LogForms, SendRun]] = []
         self._new_bytes = self._held_bytes = 0
 
     def of_log(self, ledger_id: int, schema_version: bytes | None = None) -> LogForms:
         """Return the forms of a log, which is valid until the next call of `trim`."""
         return self._logs.get((ledger_id, schema_version)) or LogForms(self, ledger_id, schema_version)
 
-    def added(self, log: LogForms, entry_id: int, size_bytes: int) -> None:
+    def added(self, log: LogForms, run: SendRun) -> None:
         self._logs[log.key] = log
-        self._new.append((log, entry_id))
-        self._new_bytes += size_bytes
+        self._new.append((log, run))
+        self._new_bytes += RUN_OVERHEAD_BYTES + sum(map(len, run.ends)) + FORM_OVERHEAD_BYTES * len(run)
 
     def trim(self) -> None:
         """Drop the oldest forms beyond `FORMS_BYTES_MAX`, and update the memory budget. Called after each batch of
@@ -90,9 +138,9 @@ class ReplicatedEntryCache:
         while self._held_bytes > FORMS_BYTES_MAX:
             size_bytes, group = self._groups.popleft()
             self._held_bytes -= size_bytes
-            for log, entry_id in group:
-                del log.forms[entry_id]
-                if not log.forms:
+            for log, run in group:
+                log.drop(run)
+                if not len(log):
                     del self._logs[log.key]
         self._charge.resize(self._held_bytes)
 

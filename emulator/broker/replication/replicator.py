@@ -17,13 +17,14 @@ from emulator.broker.replication.replicator_state import (
     StoredProgress,
 )
 from emulator.broker.replication.schema_wait import SchemaWait
+from emulator.broker.replication.sending import RunsToSend, replicas_from
+from emulator.broker.topic.entry_cache import PlainReplica
 from emulator.broker.topic.metrics import Traffic
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, ReplicatorState
 from emulator.errors import ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Position
-from emulator.wire.codec_hot.publishing import EndOfSend, begin_of_send
 from emulator.wire.message_metadata import schema_version
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink
     from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.view import TopicView
+    from emulator.wire.codec_hot.send_runs import SendRun
 
 logger = logging.getLogger(__name__)
 
@@ -244,57 +246,63 @@ class Replicator:
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:
         progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
-        plain = forms.of_log(ledger_id)
-        confirmed, room = progress.confirmed, progress.room
-        parts: list[bytes] = []
-        too_large = messages = 0
-        skipped_up_to = -1
-        for entry in entries:
-            if room <= 0:
-                break
-            info = entry.info
-            decision = self._forwarding(
-                self.remote, info.replicated_from, info.replicate_to, info.marker_type
-            )
-            if decision is not Forwarding.SEND or (entry.hidden and entry.is_aborted):
-                skipped_up_to = entry.entry_id
+        log = forms.of_log(ledger_id)
+        confirmed = progress.confirmed
+        sends = RunsToSend(self.producer_id, progress, self.peer.entry_bytes_max)
+        at, skipped_up_to = 0, -1
+        while at < len(entries) and progress.room > 0:
+            run = log.plain_run(entries, at)
+            skipped = self._skipped(entries, at, run)
+            if skipped:
+                at += skipped
+                skipped_up_to = entries[at - 1].entry_id
                 continue
-            form = plain.forms.get(entry.entry_id) or self._form_of(entry, plain)
-            if form is None:
+            run = run or self._form_of(entries[at], log)
+            sent = 0 if run is None else sends.add(run, entries[at].entry_id, len(entries) - at)
+            if not sent:
                 break
-            data, command_bytes = form
-            size = len(data) - command_bytes
-            if size > self.peer.entry_bytes_max:
-                too_large = size
-                break
-            previous = progress.last_sent
-            is_implied = previous == entry.entry_id - 1
-            parts += (begin_of_send(self.producer_id, form, None if is_implied else previous), data)
-            messages += info.num_messages
-            room = progress.sent(entry.entry_id, size)
+            at += sent
         forms.trim()
         if skipped_up_to >= progress.next_entry_id:
             progress.skipped(skipped_up_to)
         if progress.confirmed != confirmed:
             self._stored.changed()
-        if parts:
-            frame = b"".join(parts)
-            self.sent.add(messages, len(frame))
-            self.rate.count(messages, len(frame))
-            self.peer.write(frame)
-        elif too_large and not progress.in_flight:
+        if sends.parts:
+            frames = b"".join(sends.parts)
+            self.sent.add(sends.messages, len(frames))
+            self.rate.count(sends.messages, len(frames))
+            self.peer.write(frames)
+        elif sends.too_large and not progress.in_flight:
             self._park(
                 Cause.ENTRY_TOO_LARGE(
                     region=self.remote,
                     position=Position(ledger_id, progress.next_entry_id),
-                    size=too_large,
+                    size=sends.too_large,
                     limit=self.peer.entry_bytes_max,
                 )
             )
 
-    def _form_of(self, entry: StoredEntry, plain: LogForms) -> EndOfSend | None:
+    def _skipped(self, entries: Sequence[StoredEntry], at: int, run: SendRun | None) -> int:
+        """Return the number of entries from this index on that are not sent to the remote region; 0: this one is.
+        `run`: the run that contains it, if it is a plain message that originated here."""
+        entry = entries[at]
+        if run is not None:
+            return int(self._forwarding(self.remote, None, (), None) is not Forwarding.SEND)
+        if isinstance(entry, PlainReplica):
+            origin = entry.replicated_from
+            if self._forwarding(self.remote, origin, (), None) is Forwarding.SEND:
+                return 0
+            return replicas_from(entries, at, origin)
+        info = entry.info
+        decision = self._forwarding(self.remote, info.replicated_from, info.replicate_to, info.marker_type)
+        return int(decision is not Forwarding.SEND or (entry.hidden and entry.is_aborted))
+
+    def _form_of(self, entry: StoredEntry, plain: LogForms) -> SendRun | None:
         """Return the form of an entry; None, and request its schema's version in the remote region, if that is not
         known. `plain`: the forms of the log's entries without schema."""
+        found = plain.find(entry.entry_id)
+        if found is not None:
+            return found
         version = schema_version(entry.data, entry.info.payload_offset)
         if not version:
             return plain.add(entry)
@@ -303,7 +311,7 @@ class Replicator:
             self._schemas.begin(version)
             return None
         log = self.topic.region.resources.forms.of_log(self.topic.ledger_id, remote)
-        return log.forms.get(entry.entry_id) or log.add(entry, None if remote == version else remote)
+        return log.find(entry.entry_id) or log.add(entry, None if remote == version else remote)
 
     # Explanations.
 

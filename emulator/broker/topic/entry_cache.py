@@ -75,6 +75,11 @@ class StoredEntry:
         return self._info
 
     @property
+    def is_decoded(self) -> bool:
+        """Whether `info` is at hand."""
+        return self._info is not None
+
+    @property
     def replicated_from(self) -> str | None:
         """The region in which the entry originates, if it is another one."""
         return self.info.replicated_from

@@ -25,8 +25,9 @@ stall replication upstream).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import accumulate, count, islice
 
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
@@ -207,15 +208,22 @@ class ReplicationProgress:
             return 0
         return self._entries_max - len(self._in_flight)
 
-    def sent(self, entry_id: int, size_bytes: int) -> int:
-        """Add an entry that was sent to those in flight. Returns the new `room`."""
+    def fitting(self, sizes: Sequence[int]) -> int:
+        """Return how many of the next entries, of these sizes, may be sent: the last one is the one that fills the
+        window."""
+        sizes = sizes[: max(self.room, 0)]
+        if self._bytes_in_flight + sum(sizes) < self._bytes_max:
+            return len(sizes)
+        totals = accumulate(sizes, initial=self._bytes_in_flight)
+        return sum([total < self._bytes_max for total in islice(totals, len(sizes))])
+
+    def sent(self, entry_id: int, sizes: Sequence[int]) -> None:
+        """Add entries that were sent, with ids from this one on, to those in flight."""
         assert entry_id >= self.next_entry_id, "entries are sent in log order"
-        self.next_entry_id = entry_id + 1
-        self.last_sent = entry_id
-        in_flight = self._in_flight
-        in_flight.append((entry_id, size_bytes))
-        self._bytes_in_flight += size_bytes
-        return 0 if self._bytes_in_flight >= self._bytes_max else self._entries_max - len(in_flight)
+        self._in_flight.extend(zip(count(entry_id), sizes, strict=False))
+        self._bytes_in_flight += sum(sizes)
+        self.last_sent = entry_id + len(sizes) - 1
+        self.next_entry_id = self.last_sent + 1
 
     def skipped(self, entry_id: int) -> None:
         """Pass over an entry that is not sent to the remote region."""

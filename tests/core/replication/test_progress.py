@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emulator.core.replication.progress import (
     NEXT_STATES,
@@ -57,9 +59,9 @@ def machine() -> ReplicationProgress:
 
 def test_a_receipt_confirms_everything_up_to_the_next_in_flight(machine: ReplicationProgress) -> None:
     """Entries that were skipped in between need no receipt."""
-    machine.sent(0, 10)
+    machine.sent(0, (10,))
     machine.skipped(1)
-    machine.sent(2, 10)
+    machine.sent(2, (10,))
     machine.skipped(3)
     assert machine.received(7, [(7, 0, 1)])
     assert machine.confirmed == 1
@@ -71,14 +73,14 @@ def test_skipping_confirms_at_once_only_when_nothing_is_in_flight(machine: Repli
     """Otherwise progress would include entries that the remote region has not confirmed."""
     machine.skipped(0)
     assert machine.confirmed == 0
-    machine.sent(1, 10)
+    machine.sent(1, (10,))
     machine.skipped(2)
     assert machine.confirmed == 0
 
 
 def test_one_receipt_confirms_several_entries(machine: ReplicationProgress) -> None:
     for entry_id in (0, 2, 5):
-        machine.sent(entry_id, 10)
+        machine.sent(entry_id, (10,))
     assert machine.received(7, [(7, 2, 2)])
     assert (machine.confirmed, machine.in_flight, machine.room) == (4, 1, 2)
     assert machine.received(7, [(7, 5, 1)])
@@ -96,29 +98,29 @@ def test_a_receipt_out_of_turn_is_refused(
     machine: ReplicationProgress, receipt: tuple[int, int, int]
 ) -> None:
     """The two sides disagree about the stream; only a reconnect helps."""
-    machine.sent(0, 10)
-    machine.sent(1, 10)
+    machine.sent(0, (10,))
+    machine.sent(1, (10,))
     assert not machine.received(7, [receipt])
     assert machine.confirmed == -1
 
 
 def test_receipts_of_a_batch_count_up_to_the_first_out_of_turn(machine: ReplicationProgress) -> None:
     for entry_id in range(3):
-        machine.sent(entry_id, 10)
+        machine.sent(entry_id, (10,))
     assert not machine.received(7, [(7, 0, 1), (7, 2, 1), (7, 1, 1)])
     assert (machine.confirmed, machine.in_flight) == (0, 2)
 
 
 def test_more_receipts_than_sends_are_out_of_turn(machine: ReplicationProgress) -> None:
-    machine.sent(0, 10)
+    machine.sent(0, (10,))
     assert not machine.received(7, [(7, 0, 1), (7, 1, 1)])
     assert machine.confirmed == 0
 
 
 def test_reset_sends_again_from_what_is_confirmed(machine: ReplicationProgress) -> None:
     """Entries in flight may or may not have arrived."""
-    machine.sent(0, 10)
-    machine.sent(1, 10)
+    machine.sent(0, (10,))
+    machine.sent(1, (10,))
     machine.received(7, [(7, 0, 1)])
     machine.reset()
     assert (machine.next_entry_id, machine.in_flight, machine.room) == (1, 0, 3)
@@ -127,10 +129,10 @@ def test_reset_sends_again_from_what_is_confirmed(machine: ReplicationProgress) 
 def test_the_window_is_bounded_by_entries_and_by_bytes(machine: ReplicationProgress) -> None:
     """Whichever comes first."""
     for entry_id in range(3):
-        machine.sent(entry_id, 1)
+        machine.sent(entry_id, (1,))
     assert machine.room == 0
     machine.reset()
-    machine.sent(0, 100)
+    machine.sent(0, (100,))
     assert machine.room == 0
 
 
@@ -252,3 +254,22 @@ def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(
     replicator.link_lost(LINK_DOWN)
     assert not replicator.park(TOO_LARGE)
     assert replicator.state is ReplicatorState.DOWN
+
+
+@given(st.lists(st.integers(1, 60)), st.integers(1, 8), st.lists(st.integers(1, 60), max_size=5))
+def test_entries_that_are_sent_together_have_the_effect_of_single_ones(
+    sizes: list[int], entries_max: int, before: list[int]
+) -> None:
+    together, alone = (ReplicationProgress(-1, entries_max=entries_max, bytes_max=100) for _ in range(2))
+    for machine in (together, alone):
+        for entry_id, size in enumerate(before):
+            machine.sent(entry_id, (size,))
+    fitting = together.fitting(sizes)
+    together.sent(len(before), sizes[:fitting])
+    sent = 0
+    while alone.room > 0 and sent < len(sizes):
+        alone.sent(len(before) + sent, (sizes[sent],))
+        sent += 1
+    assert fitting == sent
+    if sent:
+        assert vars(together) == vars(alone)

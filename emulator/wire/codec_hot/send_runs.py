@@ -1,0 +1,183 @@
+"""Runs of SENDs to other regions: the entries of a log whose ids follow each other, as columns.
+
+The frames of a run are the same for all remote regions, except for the id of their producer there:
+
+    sizes  type  size of the command │ producer id │ sequence id … entry
+    └──────────── begins ───────────┘                └───── ends ─────┘
+
+Most entries are plain messages (`wire.codec_hot.send_groups`), whose replicated form is built without decoding their
+metadata: `PlainForms.take` compares it with what follows from the entry before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
+
+from emulator.model.crc import crc32c
+from emulator.model.values import Position
+from emulator.wire.codec_hot.publishing import EndOfSend, begin_of_send
+from emulator.wire.command_types import CommandType
+from emulator.wire.entry_layout import HEAD_BYTES, USUAL_MAGIC, read_head
+from emulator.wire.frames import BEFORE_BODY_SIZE, SIZES
+from emulator.wire.message_metadata import is_plain_rest, may_have_schema
+from emulator.wire.protobuf import length_delimited, read_varint, varint
+from emulator.wire.source_position import position_property
+
+PLAIN_ENTRY_BYTES_MAX: Final = 4_096
+"""Size of entries up to which copying them is cheap."""
+_SEND: Final = BEFORE_BODY_SIZE[CommandType.SEND]
+_CHECKSUM_HEAD: Final = Struct(">HI")
+_SIZE: Final = Struct(">I")
+_SEQUENCE_ID_TAG: Final = b"\x10"
+_ANY_PLAIN_REST: Final = b"\x18\x00"
+
+
+class SendRun:
+    """The SENDs of entries whose ids follow each other."""
+
+    __slots__ = ("_begins", "command_bytes", "ends", "first_entry_id", "is_plain", "messages", "sizes")
+
+    def __init__(
+        self,
+        first_entry_id: int,
+        ends: list[bytes],
+        command_bytes: list[int],
+        messages: int,
+        *,
+        is_plain: bool,
+    ) -> None:
+        self.first_entry_id = first_entry_id
+        self.ends = ends
+        """The last fields of each command, and its entry."""
+        self.command_bytes = command_bytes
+        """Number of bytes of these fields."""
+        self.messages = messages
+        """Number of messages of each entry."""
+        self.is_plain = is_plain
+        """Whether the entries are plain messages, which are sent to every region."""
+        self.sizes = [len(end) - command for end, command in zip(ends, command_bytes, strict=True)]
+        """Sizes of the entries."""
+        self._begins: dict[int, list[bytes]] = {}
+        """Size of the producer id field -> the bytes before it."""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def frames(self, producer_id: int, begin: int, end: int, previous_entry: int | None) -> list[bytes]:
+        """Return the frames of the entries with these indexes, in parts. `previous_entry`: the entry before the first
+        of them in the stream; None: the one with the id before."""
+        if previous_entry is not None:
+            first = EndOfSend(self.ends[begin], self.command_bytes[begin])
+            head = begin_of_send(producer_id, first, previous_entry)
+            return [head, first.data, *self.frames(producer_id, begin + 1, end, None)]
+        producer = b"\x08" + varint(producer_id)
+        begins = self._begins.get(len(producer))
+        if begins is None:
+            begins = self._begins[len(producer)] = self._begins_for(len(producer))
+        parts = [producer] * (3 * (end - begin))
+        parts[::3] = begins[begin:end]
+        parts[2::3] = self.ends[begin:end]
+        return parts
+
+    def _begins_for(self, producer_bytes: int) -> list[bytes]:
+        known: dict[tuple[int, int], bytes] = {}
+        begins: list[bytes] = []
+        for of_one in zip(self.sizes, self.command_bytes, strict=True):
+            begin = known.get(of_one)
+            if begin is None:
+                size, command = of_one
+                before = _SEND + varint(producer_bytes + command)
+                command_size = len(before) + producer_bytes + command
+                begin = known[of_one] = SIZES.pack(command_size + size + 4, command_size) + before
+            begins.append(begin)
+        return begins
+
+
+class LogEntry(Protocol):
+    """An entry of a log."""
+
+    entry_id: int
+    data: bytes
+    hidden: bool
+
+
+class _Read(NamedTuple):
+    """The metadata of a plain message, in parts."""
+
+    begin: bytes
+    """Up to the sequence id."""
+    sequence_id: int
+    rest: bytes
+
+
+class PlainForms:
+    """Builds the runs of plain messages of one region."""
+
+    __slots__ = ("_origin", "_plain_rest")
+
+    def __init__(self, region: str) -> None:
+        self._origin = length_delimited(5, region.encode())
+        self._plain_rest = _ANY_PLAIN_REST
+        """The rest of the newest plain message's metadata, which is often that of the next one."""
+
+    def take(self, entries: Sequence[LogEntry], index: int, ledger_id: int, end_id: int) -> SendRun | None:
+        """Return the longest run of plain messages without a schema that begins with the entry of this index and ends
+        before `end_id`; None: that entry is another one."""
+        first_id = next_id = entries[index].entry_id
+        ends: list[bytes] = []
+        command_bytes: list[int] = []
+        sequence_id = 0
+        begin = rest = b""
+        tail, digits = b"", -1
+        for entry in islice(entries, index, None):
+            data = entry.data
+            if (
+                entry.entry_id != next_id
+                or next_id == end_id
+                or entry.hidden
+                or not HEAD_BYTES <= len(data) <= PLAIN_ENTRY_BYTES_MAX
+            ):
+                break
+            magic, _, metadata_bytes = read_head(data)
+            end = HEAD_BYTES + metadata_bytes
+            if magic != USUAL_MAGIC or end > len(data):
+                break
+            metadata = data[HEAD_BYTES:end]
+            sequence_id += 1
+            number = varint(sequence_id)
+            if not begin or metadata != begin + number + rest:
+                read = self._read(metadata)
+                if read is None:
+                    break
+                begin, sequence_id, rest = read
+                number = varint(sequence_id)
+            text = b"%d" % next_id
+            if len(text) != digits:
+                digits = len(text)
+                tail = self._origin + position_property(Position(ledger_id, next_id))[:-digits]
+            body = _SIZE.pack(metadata_bytes + len(tail) + digits) + metadata + tail + text + data[end:]
+            checksum = _CHECKSUM_HEAD.pack(USUAL_MAGIC, crc32c(body))
+            ends.append(_SEQUENCE_ID_TAG + number + checksum + body)
+            command_bytes.append(1 + len(number))
+            next_id += 1
+        return SendRun(first_id, ends, command_bytes, 1, is_plain=True) if ends else None
+
+    def _read(self, metadata: bytes) -> _Read | None:
+        """Return the metadata of a plain message in parts; None: it is not plain, or has a schema."""
+        try:
+            size, name_at = read_varint(metadata, 1)
+            begin = metadata[: name_at + size] + _SEQUENCE_ID_TAG
+            sequence_id, rest_at = read_varint(metadata, len(begin))
+        except IndexError:
+            return None
+        if not (size and metadata.startswith(b"\x0a") and metadata.startswith(begin)):
+            return None
+        rest = metadata[rest_at:]
+        if rest != self._plain_rest:
+            if may_have_schema(rest) or not is_plain_rest(rest):
+                return None
+            self._plain_rest = rest
+        return _Read(begin, sequence_id, rest)

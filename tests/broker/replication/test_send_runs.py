@@ -1,0 +1,404 @@
+"""What a replicator sends is the same in runs and entry by entry: frames, window, statistics, and where it stops.
+
+Two replicators of one topic, to different regions, share the forms of its entries. They send the same log in any parts,
+from the store or from memory, beside a third one that builds the form of each entry alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.broker.memory_budgets import MemoryBudget
+from emulator.broker.replication.entry_forms import ReplicatedEntryCache
+from emulator.broker.replication.replicator import Replicator
+from emulator.broker.topic.entry_cache import PlainEntry, PlainReplica, StoredEntry
+from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
+from emulator.model.reasons import Reason
+from emulator.model.values import Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec_hot.publishing import decode_send, send_frame
+from emulator.wire.codec_hot.send_runs import PlainForms
+from emulator.wire.entry import build_entry, plain_entry, with_replication
+from emulator.wire.entry_layout import assemble
+from emulator.wire.frames import FrameBuffer
+from emulator.wire.markers import stored_marker
+from emulator.wire.message_metadata import scan_entry
+from emulator.wire.protobuf import length_delimited, tag
+
+LEDGER = 7
+KNOWN_VERSION, UNKNOWN_VERSION = b"\0" * 7 + b"\1", b"\0" * 7 + b"\2"
+
+
+class Sender:
+    """A replicator without a link, and what it wrote."""
+
+    def __init__(self, remote: str, producer_id: int, cache: ReplicatedEntryCache, **limits: int) -> None:
+        self.remote, self.producer_id = remote, producer_id
+        self.progress = ReplicationProgress(
+            -1, entries_max=limits["entries_max"], bytes_max=limits["bytes_max"]
+        )
+        self.topic = self.region = self.resources = self
+        self.ledger_id, self.forms = LEDGER, cache
+        self.peer, self.entry_bytes_max = self, limits["entry_bytes_max"]
+        self._stored = self._schemas = self.versions = self.rate = self.sent = self
+        self._forwarding = forwarding
+        self.written: list[bytes] = []
+        self.counted: list[tuple[int, int]] = []
+        self.reasons: list[str] = []
+
+    write = property(lambda self: self.written.append)
+
+    def changed(self) -> None: ...
+
+    def remote_version(self, version: bytes) -> bytes | None:
+        return {KNOWN_VERSION: b"\0" * 7 + b"\5"}.get(version)
+
+    def begin(self, version: bytes) -> None:
+        self.reasons.append(f"schema {version.hex()}")
+
+    def add(self, messages: int, size_bytes: int) -> None:
+        self.counted.append((messages, size_bytes))
+
+    def count(self, messages: int, size_bytes: int) -> None:
+        assert self.counted[-1] == (messages, size_bytes), "against the rate limit as in the statistics"
+
+    def _park(self, why: Reason) -> None:
+        self.reasons.append(str(why))
+
+    _send, _skipped, _form_of = Replicator._send, Replicator._skipped, Replicator._form_of  # type: ignore[assignment]
+
+    def send(self, entries: Sequence[StoredEntry]) -> None:
+        self._send([one for one in entries if one.entry_id >= self.progress.next_entry_id])  # type: ignore[arg-type]
+
+    def checked(self) -> bytes:
+        """Return the frames, whose sizes and numbers of messages must be the ones that were counted."""
+        written = b"".join(self.written)
+        entries = [entry for _, _, entry in FrameBuffer(10**8).feed(written)]
+        assert all(len(entry) <= self.entry_bytes_max for entry in entries)
+        assert sum(scan_entry(entry).num_messages for entry in entries) == sum(one for one, _ in self.counted)
+        assert len(written) == sum(one for _, one in self.counted)
+        return written
+
+    def outcome(self) -> dict[str, Any]:
+        """Return what was sent, and the progress before and after all receipts arrive. What precedes the entries in
+        flight and is not sent counts as confirmed only then, or if it was read alone."""
+        in_flight = list(self.progress._in_flight)
+        if in_flight:
+            assert self.progress.received(LEDGER, [(LEDGER, in_flight[-1][0], len(in_flight))])
+        return {
+            "in flight": in_flight,
+            "written": self.checked(),
+            "messages": sum(one for one, _ in self.counted),
+            "bytes": sum(one for _, one in self.counted),
+            "progress": vars(self.progress),
+            "reasons": self.reasons,
+        }
+
+
+# Logs.
+
+metadatas = st.fixed_dictionaries(
+    {"publish_time": st.sampled_from([1, 1, 1, 200, 1_795_000_000_000])},
+    optional={
+        "partition_key": st.sampled_from(["", "k", "\xb0\x01"]),
+        "event_time": st.just(3),
+        "ordering_key": st.sampled_from([b"\xff", b"\xb0\x01\xb8\x01", b"\x82\x01"]),
+        "properties": st.just([pb.KeyValue(key="__MSG_PROP_REPL_SOURCE_POSITION", value="1:1")]),
+    },
+)
+SPECIAL: list[dict[str, Any]] = [
+    {"num_messages_in_batch": 3, "highest_sequence_id": 9},
+    {"num_messages_in_batch": 1},
+    {"num_chunks_from_msg": 3, "chunk_id": 0, "uuid": "u"},
+    {"marker_type": 10},
+    {"marker_type": 12},
+    {"replicated_from": "eu"},
+    {"replicated_from": "ap"},
+    {"replicate_to": ["eu"]},
+    {"replicate_to": ["ap"]},
+    {"deliver_at_time": 5},
+    {"txnid_least_bits": 1, "txnid_most_bits": 0},
+    {"schema_version": KNOWN_VERSION},
+    {"schema_version": UNKNOWN_VERSION},
+    {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")]},
+]
+payloads = st.sampled_from([b"", b"x", b"y" * 50, b"z" * 3_000, b"w" * 5_000])
+
+
+def entry_of(fields: dict[str, Any], payload: bytes, name: str, sequence_id: int) -> bytes:
+    base: dict[str, Any] = {"producer_name": name, "sequence_id": sequence_id}
+    return build_entry(pb.MessageMetadata(**(base | fields)), payload)
+
+
+def unusual_form(kind: str, sequence_id: int) -> bytes:
+    data = plain_entry("p", sequence_id, 1, b"x")
+    begin = length_delimited(1, b"p") + b"\x10"
+    match kind:
+        case "no checksum":
+            return data[6:]
+        case "broker metadata":
+            return b"\x0e\x02\0\0\0\0" + data
+        case "a second name":
+            return assemble(begin + b"\x05\x18\x01" + length_delimited(1, b"q"), b"x")
+        case "a longer sequence id":
+            return assemble(begin + b"\x85\x00\x18\x01", b"x")
+        case "another order":
+            return assemble(b"\x10\x05\x18\x01" + length_delimited(1, b"p"), b"x")
+        case "an unknown field":
+            return assemble(begin + b"\x05\x18\x01" + tag(99) + b"\x01", b"x")
+    return assemble(begin + b"\x05\x18\x01" + length_delimited(4, b"\xff"), b"x")
+
+
+KINDS = (
+    "no checksum", "broker metadata", "a second name", "a longer sequence id", "another order", "an unknown field",
+    "unreadable properties",
+)  # fmt: skip
+ids = st.integers(0, 200) | st.sampled_from([16_383, 16_384, 2**31, 2**62])
+plain = st.builds(entry_of, metadatas, payloads, st.sampled_from(["p", "p", "q", "n" * 140]), ids)
+special = st.builds(
+    lambda fields, more, number: entry_of(fields | more, b"x", "p", number),
+    metadatas,
+    st.sampled_from(SPECIAL),
+    ids,
+)
+runs = st.builds(
+    lambda fields, payload, first, count: [entry_of(fields, payload, "p", first + n) for n in range(count)],
+    metadatas,
+    payloads,
+    ids,
+    st.integers(1, 20),
+)
+replicas = st.builds(
+    lambda count, origin: [
+        with_replication(plain_entry("p", n, 1, b"x"), origin, Position(3, n)) for n in range(count)
+    ],
+    st.integers(1, 8),
+    st.sampled_from(["eu", "ap"]),
+)
+parts = st.one_of(
+    runs,
+    runs,
+    replicas,
+    st.builds(lambda one: [one], st.one_of(plain, special)),
+    st.builds(lambda kind, number: [unusual_form(kind, number)], st.sampled_from(KINDS), ids),
+)
+logs = st.lists(st.tuples(st.integers(0, 3) | st.just(0), parts), min_size=1, max_size=8)
+"""(ids without an entry, entries), in log order."""
+
+
+def in_memory(entry_id: int, data: bytes) -> StoredEntry:
+    """Return an entry as it is in memory after it was published or received, in a group if it is plain."""
+    info = scan_entry(data)
+    run = PlainForms("?").take([PlainEntry(entry_id, data)], 0, LEDGER, -1)
+    if run is not None:
+        return PlainEntry(entry_id, data)
+    if info.replicated_from is not None and info.marker_type is None and not info.is_batch:
+        return PlainReplica(entry_id, data, info.replicated_from)
+    return StoredEntry(entry_id, data, info, stored_marker(data, info))
+
+
+def entries_of(log: list[tuple[int, list[bytes]]], first_id: int, *, from_store: bool) -> list[StoredEntry]:
+    found: list[StoredEntry] = []
+    entry_id = first_id
+    for gap, datas in log:
+        entry_id += gap
+        for data in datas:
+            found.append((StoredEntry.read if from_store else in_memory)(entry_id, data))
+            entry_id += 1
+    return found
+
+
+def alone(sender: Sender, entries: Sequence[StoredEntry]) -> None:
+    """Send entry by entry, each in a form of its own."""
+    for entry in entries:
+        if sender.progress.room <= 0 or sender.reasons:
+            return
+        before = sender.progress.next_entry_id
+        sender.forms = ReplicatedEntryCache("us", MemoryBudget("forms"))
+        sender.send([StoredEntry(entry.entry_id, entry.data, scan_entry(entry.data), entry.marker)])
+        if sender.progress.next_entry_id == before:
+            return
+
+
+windows = st.fixed_dictionaries(
+    {
+        "entries_max": st.sampled_from([3, 10, 1_000]),
+        "bytes_max": st.sampled_from([300, 4_000, 10**7]),
+        "entry_bytes_max": st.sampled_from([150, 4_000, 10**7]),
+    }
+)
+
+
+@settings(max_examples=200)
+@given(
+    logs,
+    st.sampled_from([0, 95, 9_990]),
+    windows,
+    st.lists(st.integers(1, 40), max_size=5),
+    st.booleans(),
+    st.data(),
+)
+def test_runs_are_sent_as_single_entries_are(
+    log: list[tuple[int, list[bytes]]],
+    first_id: int,
+    limits: dict[str, int],
+    sizes: list[int],
+    from_store: bool,
+    data: st.DataObject,
+) -> None:
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    senders = [
+        Sender("eu", 3, cache, **limits),
+        Sender("ap", data.draw(st.sampled_from([4, 300])), cache, **limits),
+    ]
+    single = [Sender(one.remote, one.producer_id, cache, **limits) for one in senders]
+    entries = entries_of(log, first_id, from_store=from_store)
+    for size in [*sizes, len(entries)]:
+        sender = data.draw(st.sampled_from(senders))
+        if not sender.reasons and sender.progress.room > 0:
+            begin = sender.progress.next_entry_id
+            sender.send([one for one in entries if one.entry_id >= begin][:size])
+    for sender in senders:
+        if not sender.reasons and sender.progress.room > 0:
+            sender.send(entries)
+    for sender, one in zip(senders, single, strict=True):
+        alone(one, entries)
+        assert sender.outcome() == one.outcome()
+
+
+def test_single_entries_are_sent_in_their_replicated_form() -> None:
+    """Those are what `with_replication` and `send_frame` return, with the predecessor if it is not implied."""
+    sender = Sender("eu", 3, ReplicatedEntryCache("us", MemoryBudget("forms")), **WIDE)
+    datas = [plain_entry("p", 5, 1, b"x"), plain_entry("p", 6, 1, b"y"), plain_entry("q", 2, 1, b"z")]
+    alone(sender, [StoredEntry.read(entry_id, one) for entry_id, one in zip((0, 1, 4), datas, strict=True)])
+    forms = [
+        with_replication(one, "us", Position(LEDGER, entry_id))
+        for entry_id, one in zip((0, 1, 4), datas, strict=True)
+    ]
+    assert b"".join(sender.written) == b"".join(
+        [
+            send_frame(3, 5, data=forms[0]),
+            send_frame(3, 6, data=forms[1]),
+            _with_previous(forms[2], 1),
+        ]
+    )
+
+
+WIDE = {"entries_max": 1_000, "bytes_max": 10**7, "entry_bytes_max": 10**7}
+
+
+def _with_previous(data: bytes, previous: int) -> bytes:
+    """A SEND whose predecessor is between its two ids."""
+    body = b"\x08\x03" + tag(103) + bytes((previous,)) + b"\x10\x02"
+    command = b"\x08\x06\x32" + bytes((len(body),)) + body
+    return (len(command) + len(data) + 4).to_bytes(4) + len(command).to_bytes(4) + command + data
+
+
+def test_a_run_is_built_once_for_all_regions_and_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    senders = [Sender("eu", 3, cache, **WIDE), Sender("ap", 4, cache, **WIDE)]
+    entries = [PlainEntry(one, plain_entry("p", one, 1, b"x")) for one in range(500)]
+    decoded, built, read = [], [], []
+    monkeypatch.setattr(
+        "emulator.broker.topic.entry_cache.scan_entry", lambda data: decoded.append(data) or scan_entry(data)
+    )
+    take = PlainForms.take
+    monkeypatch.setattr(PlainForms, "take", lambda *of_run: built.append(1) or take(*of_run))
+    of_one = PlainForms._read
+    monkeypatch.setattr(PlainForms, "_read", lambda *of_entry: read.append(1) or of_one(*of_entry))
+    for sender in senders:
+        sender.send(entries)
+    assert (len(decoded), len(built), len(read)) == (0, 1, 1)
+    for sender in senders:
+        frames = FrameBuffer(10**6).feed(sender.written[0])
+        assert len(sender.written) == 1
+        assert [decode_send(command)[:2] for _, command, _ in frames] == [
+            (sender.producer_id, one) for one in range(500)
+        ]
+
+
+def test_messages_of_other_regions_are_skipped_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    decisions: list[Forwarding] = []
+    sender = Sender("ap", 4, ReplicatedEntryCache("us", MemoryBudget("forms")), **WIDE)
+    sender._forwarding = lambda *claims: decisions.append(forwarding(*claims)) or decisions[-1]
+    replica = with_replication(plain_entry("p", 0, 1, b"x"), "eu", Position(3, 0))
+    monkeypatch.setattr("emulator.broker.topic.entry_cache.scan_entry", lambda _: pytest.fail("decoded"))
+    sender.send([PlainReplica(one, replica, "eu" if one < 200 else "asia") for one in range(300)])
+    assert decisions == [Forwarding.FROM_OTHER_REGION] * 2, "one for each origin"
+    assert (sender.written, sender.progress.confirmed) == ([], 299)
+
+
+@pytest.mark.parametrize("from_store", [True, False])
+@pytest.mark.parametrize("first", ["eu", "ap"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(pytest.param(entry_of({"publish_time": 1} | one, b"x", "p", 5), id=str(one)) for one in SPECIAL),
+        *(pytest.param(unusual_form(kind, 5), id=kind) for kind in KINDS),
+    ],
+)
+def test_an_entry_that_is_not_plain_is_sent_or_skipped_alone_amid_runs(
+    other: bytes, first: str, from_store: bool
+) -> None:
+    """Whichever region is sent it first."""
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    senders = [Sender("eu", 3, cache, **WIDE), Sender("ap", 4, cache, **WIDE)]
+    plains = [plain_entry("p", number, 1, b"x") for number in range(9)]
+    log = [(0, [*plains[:4], other, *plains[4:6], other, other, *plains[6:]])]
+    entries = entries_of(log, 0, from_store=from_store)
+    for sender in senders if first == "eu" else reversed(senders):
+        sender.send(entries)
+    for sender in senders:
+        single = Sender(sender.remote, sender.producer_id, cache, **WIDE)
+        alone(single, entries)
+        assert sender.outcome() == single.outcome()
+
+
+def test_a_hidden_message_is_not_sent_amid_a_run() -> None:
+    """It belongs to an aborted transaction."""
+    entries = [PlainEntry(one, plain_entry("p", one, 1, b"x")) for one in range(5)]
+    entries[2].hidden = True
+    sender = Sender("eu", 3, ReplicatedEntryCache("us", MemoryBudget("forms")), **WIDE)
+    sender.send(entries)
+    sent = [scan_entry(entry).sequence_id for _, _, entry in FrameBuffer(10**6).feed(sender.checked())]
+    assert sent == [0, 1, 3, 4]
+
+
+def test_entries_of_one_size_with_commands_of_two_sizes() -> None:
+    """The sequence id takes one more byte, and the payload one less."""
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    datas = [plain_entry("p", 127, 1, b"xx"), plain_entry("p", 128, 1, b"x")]
+    sender = Sender("eu", 3, cache, **WIDE)
+    sender.send([PlainEntry(*one) for one in enumerate(datas)])
+    commands = [decode_send(command) for _, command, _ in FrameBuffer(10**6).feed(sender.checked())]
+    assert [one.sequence_id for one in commands] == [127, 128]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_an_entry_of_exactly_the_limit_of_the_remote_region_is_sent(fits: bool) -> None:
+    size = len(with_replication(plain_entry("p", 2, 1, bytes(100)), "us", Position(LEDGER, 2)))
+    entries = [
+        PlainEntry(one, plain_entry("p", one, 1, bytes({1: 99, 2: 100}.get(one, 1)))) for one in range(4)
+    ]
+    limits = WIDE | {"entry_bytes_max": size if fits else size - 1}
+    sender = Sender("eu", 3, ReplicatedEntryCache("us", MemoryBudget("forms")), **limits)
+    sender.send(entries)
+    assert (sender.progress.last_sent, sender.reasons) == (3 if fits else 1, [])
+    if not fits:
+        assert sender.outcome()["progress"]["confirmed"] == 1
+        sender.send(entries)
+        (reason,) = sender.reasons
+        assert f"{LEDGER}:2" in reason
+
+
+def test_an_entry_has_the_version_of_its_schema_in_the_remote_region() -> None:
+    data = entry_of({"publish_time": 1, "schema_version": KNOWN_VERSION}, b"x", "p", 5)
+    sender = Sender("eu", 3, ReplicatedEntryCache("us", MemoryBudget("forms")), **WIDE)
+    sender.send([PlainEntry(0, data)])
+    expected = with_replication(data, "us", Position(LEDGER, 0), b"\0" * 7 + b"\5")
+    assert sender.checked() == send_frame(3, 5, data=expected)
