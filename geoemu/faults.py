@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from emulator.model.values import HEALTHY, DiskCondition, bytes_per_second_in, fraction_in, ppm_in, seconds_in
+from emulator.model.machine import HEALTHY, DiskCondition
+from emulator.model.units import bytes_per_second_in, fraction_in, ppm_in, seconds_in
 from emulator.run.record import links_of
 from emulator.runtimes.contract import Link, RunStatus, Runtime
 from emulator.runtimes.faults import ClockFault, DiskFault, Fault, LinkFault, link_fault, link_pairs

@@ -6,7 +6,7 @@ import time
 
 from emulator.errors import RuntimeFailure
 from emulator.model.protocol_events import ProtocolState
-from emulator.model.values import seconds_in
+from emulator.model.units import seconds_in
 from emulator.scenarios.await_conditions import await_condition
 from emulator.scenarios.region_queries import await_state, read_topics_over_http, survey
 from geoemu.faults import Faults

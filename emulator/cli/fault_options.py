@@ -10,7 +10,7 @@ import typer
 from emulator.cli.completion import complete_region
 from emulator.config.link_profiles import PROFILES
 from emulator.model.frame_faults import COMMANDS, MARKERS
-from emulator.model.values import bytes_per_second_in, fraction_in, ppm_in, seconds_in
+from emulator.model.units import bytes_per_second_in, fraction_in, ppm_in, seconds_in
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from emulator.cli.curl import NOT_RECORDED, CurlRequest, print_curl
 from emulator.cli.fault_options import DiskDelay, DiskStateName, Drift, SignedMilliseconds
 from emulator.cli.options import AsCurl, Region, RunDir
 from emulator.errors import Refused
-from emulator.model.values import DiskCondition
+from emulator.model.machine import DiskCondition
 from emulator.runtimes.faults import ClockFault, DiskFault
 
 

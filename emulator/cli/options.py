@@ -12,7 +12,7 @@ import typer
 from emulator.cli.completion import complete_cluster, complete_object, complete_region, complete_topic
 from emulator.model.conditions import CONDITIONS
 from emulator.model.protocol_events import MORE, PROTOCOL_EVENTS, ProtocolState
-from emulator.model.values import seconds_in
+from emulator.model.units import seconds_in
 from emulator.net.addresses import HOST_RULE, is_host
 from emulator.run.directory import find_run
 from emulator.runtimes.opening import RUNTIMES

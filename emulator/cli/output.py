@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from emulator.model.machine import HEALTHY, RIGHT_CLOCK
 from emulator.model.reasons import Cause
-from emulator.model.values import HEALTHY, RIGHT_CLOCK
 from emulator.run.record import LinkStatus
 from emulator.runtimes.contract import RunStatus
 

@@ -26,7 +26,8 @@ from emulator.config.link_profiles import LinkProfileName
 from emulator.config.security_models import Role, SecurityPart
 from emulator.config.shapes import ShapeName
 from emulator.config.yaml_errors import rule
-from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name, ms_or_never
+from emulator.model.units import ms_or_never
+from emulator.model.values import CLIENTS, SUBSCRIPTION_REPLICATION_BOUNDS, is_valid_name
 from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 
 HOUR_MS = 3_600_000

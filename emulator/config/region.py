@@ -16,7 +16,7 @@ from emulator.config.broker_settings import BrokerSettings
 from emulator.config.compatibility import Compatibility
 from emulator.config.link_shape import LinkShape
 from emulator.config.security import NO_SECURITY, SecurityConfig
-from emulator.model.values import HEALTHY, DiskCondition
+from emulator.model.machine import HEALTHY, DiskCondition
 
 REGION_CONFIG_VERSION = 3
 CLOCK_AHEAD_MS_MAX = 86_400_000

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from emulator.errors import Refused
 from emulator.model.frame_faults import FrameAction
-from emulator.model.values import CLIENTS, CLOCK_DRIFT_PPM_MAX, DiskCondition
+from emulator.model.machine import DiskCondition
+from emulator.model.units import CLOCK_DRIFT_PPM_MAX
+from emulator.model.values import CLIENTS
 from emulator.net.http_server import HttpError
 from emulator.run.directory import refuse_unknown
 from emulator.runtimes.faults import ClockFault, DiskFault, LinkFault, link_fault

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 
 class Position(NamedTuple):
@@ -126,147 +126,10 @@ AFTER_EVERYTHING = Position(2**63 - 1, 2**63 - 1)
 SOURCE_POSITION_PROPERTY = "__MSG_PROP_REPL_SOURCE_POSITION"
 """Property of a replicated entry: its position in its origin's log, as "ledger:entry"."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)")
-_PERCENTAGE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
-_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}
-
-
-def seconds_in(duration: str) -> float:
-    """Return the seconds of a duration like `500ms`, `10s` or `2m`. Raises ValueError for any other text."""
-    match = _DURATION.fullmatch(duration)
-    if match is None:
-        raise ValueError("must be a duration with its unit, like 500ms, 10s or 2m")
-    return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
-
-
-ABSENCE_SECONDS_MAX: Final = 365 * 24 * 3600
-
-
-def ms_or_never(duration: str) -> int:
-    """Return the milliseconds of a duration, at least 1; 0 for an empty text: never. Raises ValueError for any other
-    text, 0 and more than a year."""
-    if not duration:
-        return 0
-    seconds = seconds_in(duration)
-    if not 0 < seconds <= ABSENCE_SECONDS_MAX:
-        raise ValueError("must be longer than 0 and at most a year, or empty: never")
-    return max(1, round(seconds * 1000))
-
-
-_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB)/s")
-_BYTES_PER_UNIT = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
-UNLIMITED = "unlimited"
-
-
-def bytes_per_second_in(bandwidth: str) -> int | None:
-    """Return the bytes per second of a bandwidth like `500KB/s`, at least 1; None for `unlimited`. Raises ValueError
-    for any other text."""
-    if bandwidth == UNLIMITED:
-        return None
-    match = _BANDWIDTH.fullmatch(bandwidth)
-    found = 0 if match is None else round(float(match[1]) * _BYTES_PER_UNIT[match[2]])
-    if not 0 < found < 2**63:
-        raise ValueError(
-            f"must be a bandwidth above 0 with its unit, like 500KB/s or 1MB/s, or `{UNLIMITED}`"
-        )
-    return found
-
-
-def fraction_in(percentage: str) -> float:
-    """Return the fraction of a percentage like `50%`. Raises ValueError for any other text."""
-    match = _PERCENTAGE.fullmatch(percentage)
-    if match is None:
-        raise ValueError("must be a percentage, like 50%")
-    return float(match[1]) / 100
-
 
 CLIENTS = "clients"
 """The end of a link that stands for all clients of a region; no region has this name."""
-_DRIFT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*ppm")
-CLOCK_DRIFT_PPM_MAX: Final = 100_000
-"""Maximum drift of a wall clock, a tenth of the elapsed time. Real clocks drift by up to 200 ppm."""
 
-
-def ppm_in(drift: str) -> float:
-    """Return the microseconds per second of a drift like `200ppm` or `-50.5ppm`. Raises ValueError for any other text,
-    and for more than CLOCK_DRIFT_PPM_MAX in either direction."""
-    match = _DRIFT.fullmatch(drift)
-    if match is None:
-        raise ValueError("must be a drift with its unit, like 200ppm or -50ppm")
-    return checked_drift_ppm(float(match[1]))
-
-
-def checked_drift_ppm(drift_ppm: float) -> float:
-    """Return the drift. Raises ValueError if it is no number from -CLOCK_DRIFT_PPM_MAX to CLOCK_DRIFT_PPM_MAX."""
-    is_number = isinstance(drift_ppm, int | float) and not isinstance(drift_ppm, bool)
-    if not is_number or not abs(drift_ppm) <= CLOCK_DRIFT_PPM_MAX:
-        raise ValueError(f"must be a drift from -{CLOCK_DRIFT_PPM_MAX} to {CLOCK_DRIFT_PPM_MAX} ppm")
-    return drift_ppm
-
-
-DiskState = Literal["healthy", "slow", "full", "failing"]
-DISK_STATES: Final[tuple[DiskState, ...]] = get_args(DiskState)
-DISK_DELAY_MS: Final = 200.0
-"""Default additional duration of a write to a slow disk."""
-DISK_DELAY_MS_MAX: Final = 60_000
-
-
-@dataclass(frozen=True, slots=True)
-class DiskCondition:
-    """The state of a region's disk. Raises ValueError if the state is unknown or the delay does not fit it."""
-
-    state: DiskState = "healthy"
-    """healthy: no fault. slow: a write takes `delay_ms` longer. full: appends and puts fail; reads, trims and deletions
-    work. failing: the sync of every write fails, and the write may or may not have been stored."""
-    delay_ms: float = 0.0
-    """Additional duration of a write to a slow disk, more than 0 and at most DISK_DELAY_MS_MAX; 0 in other states."""
-
-    def __post_init__(self) -> None:
-        if self.state not in DISK_STATES:
-            raise ValueError(f"state: {repr(self.state)[:100]} is none of {', '.join(DISK_STATES)}")
-        delay_ms: object = self.delay_ms
-        if not isinstance(delay_ms, int | float) or isinstance(delay_ms, bool):
-            raise ValueError(f"delay_ms: {repr(delay_ms)[:100]} is no number")
-        if self.state == "slow" and not 0 < delay_ms <= DISK_DELAY_MS_MAX:
-            raise ValueError(
-                f"delay_ms: {delay_ms:g} must be more than 0 and at most {DISK_DELAY_MS_MAX} for a slow disk"
-            )
-        if self.state != "slow" and delay_ms != 0:
-            raise ValueError(f"delay_ms: {delay_ms:g} requires the state slow, not {self.state}")
-
-    @classmethod
-    def of(cls, state: str, delay_ms: float | None = None) -> DiskCondition:
-        """Return the condition of a state; without a delay, a slow disk has DISK_DELAY_MS."""
-        if delay_ms is None:
-            delay_ms = DISK_DELAY_MS if state == "slow" else 0.0
-        return cls(state, delay_ms)  # type: ignore[arg-type]
-
-    def __str__(self) -> str:
-        return f"slow, {self.delay_ms:g} ms" if self.state == "slow" else self.state
-
-
-HEALTHY: Final = DiskCondition()
-
-
-@dataclass(frozen=True, slots=True)
-class ClockOffset:
-    """What a region's wall clock was set to by a fault."""
-
-    ahead_ms: int = 0
-    """Offset to the true time; negative: behind."""
-    drift_ppm: float = 0.0
-    """Microseconds that the clock gains per second since then."""
-
-    def __str__(self) -> str:
-        how = (
-            f"{abs(self.ahead_ms)} ms {'behind' if self.ahead_ms < 0 else 'ahead'}"
-            if self.ahead_ms
-            else "right"
-        )
-        return f"{how}, and drifts by {self.drift_ppm:+g} ppm" if self.drift_ppm else how
-
-
-RIGHT_CLOCK: Final = ClockOffset()
 
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 """Domains of topics."""

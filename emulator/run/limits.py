@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from emulator.model.values import seconds_in
+from emulator.model.units import seconds_in
 
 LIMITS_FILE = "limits"
 """File in a run directory with the limits of the scenario or of `--expect`, in the format of `as_text`."""

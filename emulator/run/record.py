@@ -15,7 +15,8 @@ from emulator.config.link_profiles import profile_of
 from emulator.config.link_shape import LinkShape
 from emulator.config.shapes import Link
 from emulator.config.topology import RegionPorts, RegionSpec, Topology
-from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
+from emulator.model.machine import HEALTHY, DiskCondition
+from emulator.model.values import CLIENTS
 from emulator.net.addresses import LOOPBACK, in_url, nearby
 from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates

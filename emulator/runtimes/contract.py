@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from emulator.config.topology import Topology
-from emulator.model.values import HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
+from emulator.model.machine import HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
 from emulator.net.credentials import Credentials
 from emulator.net.tls import Certificates
 from emulator.run.record import LinkStatus
@@ -155,7 +155,7 @@ class Runtime(Protocol):
         ...
 
     async def disk(self, region: str, state: str, delay_ms: float | None = None) -> None:
-        """Make a region's disk `healthy`, `slow`, `full` or `failing` (`model.values.DiskCondition`). `delay_ms`: by
+        """Make a region's disk `healthy`, `slow`, `full` or `failing` (`model.machine.DiskCondition`). `delay_ms`: by
         which writes to a slow disk take longer; None: the default. A region that is down gets the state when it starts,
         after it has recorded its start. Raises Refused if the region is paused, or the state or the delay is
         invalid."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emulator.config.link_profiles import PROFILES
-from emulator.model.values import HEALTHY
+from emulator.model.machine import HEALTHY
 from emulator.runtimes.fault_draws import (
     FaultDraw,
     frame_draw,

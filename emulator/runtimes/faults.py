@@ -16,8 +16,9 @@ from emulator.config.link_profiles import PROFILES, profile_fields, profile_name
 from emulator.config.link_shape import LinkShape
 from emulator.errors import Refused
 from emulator.model.frame_faults import FrameAction
+from emulator.model.machine import HEALTHY, ClockOffset, DiskCondition
 from emulator.model.suggestions import nearest
-from emulator.model.values import CLIENTS, HEALTHY, ClockOffset, DiskCondition
+from emulator.model.values import CLIENTS
 from emulator.run.history_events import skew_detail
 from emulator.runtimes.contract import BREAKS, Link, Runtime
 from emulator.runtimes.frame_faults import check_links_of, frame_changes

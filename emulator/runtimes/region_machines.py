@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.values import DiskCondition, checked_drift_ppm
+from emulator.model.machine import DiskCondition
+from emulator.model.units import checked_drift_ppm
 from emulator.run.directory import RunDirectory, refuse_unknown
 from emulator.run.processes import ProcessState
 from emulator.run.record import RegionRecord, RunRecord

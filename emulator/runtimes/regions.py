@@ -20,7 +20,8 @@ from urllib.parse import quote
 from emulator.config.link_shape import LinkShape
 from emulator.config.topology import CONFIGURATION_FILE, Topology
 from emulator.errors import Refused, RuntimeFailure
-from emulator.model.values import CLIENTS, ClockOffset
+from emulator.model.machine import ClockOffset
+from emulator.model.values import CLIENTS
 from emulator.run.directory import RunDirectory, refuse_unknown
 from emulator.run.links import change_links, refuse_unknown_link
 from emulator.run.processes import ProcessState

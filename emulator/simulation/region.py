@@ -18,7 +18,8 @@ from emulator.config.link_shape import LinkShape
 from emulator.config.region import RegionConfig
 from emulator.errors import StorageError
 from emulator.model.frame_faults import FrameFault
-from emulator.model.values import CLIENTS, HEALTHY, DiskCondition
+from emulator.model.machine import HEALTHY, DiskCondition
+from emulator.model.values import CLIENTS
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.durable_media import DiskFaults, Medium

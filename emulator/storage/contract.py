@@ -39,7 +39,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from zlib import crc32
 
 from emulator.errors import StorageFenced
-from emulator.model.values import DiskCondition
+from emulator.model.machine import DiskCondition
 
 
 class Entry(NamedTuple):

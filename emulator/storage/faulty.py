@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from emulator.errors import StorageError, StorageFenced, StorageFull
-from emulator.model.values import HEALTHY, DiskCondition
+from emulator.model.machine import HEALTHY, DiskCondition
 from emulator.storage.contract import Entry, Log, Replaceable, Store, Versioned, Volatile
 from emulator.storage.lanes import behind
 

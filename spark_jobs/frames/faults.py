@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.model.values import HEALTHY
+from emulator.model.machine import HEALTHY
 from emulator.run.history_events import skew_detail
 from emulator.run.history_schema import LINK_VERBS
 from spark_jobs.sources.policies import DELIVERIES_FILE

@@ -18,7 +18,8 @@ from emulator.client import Client, InitialPosition
 from emulator.config.topology import Topology
 from emulator.dashboard.server import TOKEN_HEADER, DashboardServer
 from emulator.errors import RuntimeFailure
-from emulator.model.values import CLIENTS, HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
+from emulator.model.machine import HEALTHY, RIGHT_CLOCK, ClockOffset, DiskCondition
+from emulator.model.values import CLIENTS
 from emulator.run.record import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from tests.broker.admin.served import DEADLINE_SECONDS, Reply, Served, reply_in

@@ -15,8 +15,8 @@ from emulator.broker.connection.commands import TABLE
 from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.region import Region
 from emulator.config.security import AuthorizationConfig
+from emulator.model.machine import HEALTHY, DiskCondition
 from emulator.model.principals import Principal
-from emulator.model.values import HEALTHY, DiskCondition
 from emulator.net import http_server
 from emulator.net.http_server import HttpConnection
 from emulator.storage.faulty import FaultyStore, with_faults

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from emulator.errors import StorageError, StorageFenced, StorageFull
-from emulator.model.values import HEALTHY, DiskCondition
+from emulator.model.machine import HEALTHY, DiskCondition
 from emulator.storage.contract import Replaceable, Store, Versioned
 from emulator.storage.faulty import FaultyLog, FaultyStore, with_faults
 from emulator.storage.memory import MemoryStore

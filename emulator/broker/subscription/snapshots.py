@@ -35,7 +35,8 @@ from emulator.core.replication.subscription_updates import SnapshotCache
 from emulator.core.replication.update_records import SnapshotBases
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason, ReasonRow
-from emulator.model.values import Position, ms_or_never
+from emulator.model.units import ms_or_never
+from emulator.model.values import Position
 from emulator.wire.markers import encode_marker
 
 if TYPE_CHECKING:

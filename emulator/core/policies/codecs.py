@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.core.policies.declaration import Codec, OutOfRange
-from emulator.model.values import is_valid_name, ms_or_never
+from emulator.model.units import ms_or_never
+from emulator.model.values import is_valid_name
 
 MILLISECONDS_MAX: Final = 3_600_000
 """Maximum duration, one hour: a larger number was probably meant in another unit."""

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from emulator.config.yaml_errors import rule
-from emulator.model.values import DISK_DELAY_MS_MAX, DiskCondition, ppm_in
+from emulator.model.machine import DISK_DELAY_MS_MAX, DiskCondition
+from emulator.model.units import ppm_in
 from emulator.scenarios.format.types import Deadline, Milliseconds, Region, Regions, TimeSpan
 
 

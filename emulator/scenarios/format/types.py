@@ -28,7 +28,8 @@ from pydantic import (
 from emulator.config.renamed import VALUES
 from emulator.config.yaml_errors import rule
 from emulator.model.frame_faults import COMMANDS, COUNT_MAX, MARKERS, FrameAction, FrameFault
-from emulator.model.values import CLIENTS, UNLIMITED, TopicName, bytes_per_second_in, fraction_in, seconds_in
+from emulator.model.units import UNLIMITED, bytes_per_second_in, fraction_in, seconds_in
+from emulator.model.values import CLIENTS, TopicName
 
 GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
 """Names of groups of actors; no actor may have one of these names."""

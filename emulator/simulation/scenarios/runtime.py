@@ -15,7 +15,9 @@ from typing import Any
 from emulator.config.link_shape import LinkShape
 from emulator.config.shapes import with_routes
 from emulator.errors import Refused, RuntimeFailure, StorageError
-from emulator.model.values import CLIENTS, ClockOffset, DiskCondition, checked_drift_ppm
+from emulator.model.machine import ClockOffset, DiskCondition
+from emulator.model.units import checked_drift_ppm
+from emulator.model.values import CLIENTS
 from emulator.run.record import LinkStatus, links_of
 from emulator.runtimes.contract import Link, RegionState, RegionStatus, RunStatus
 from emulator.simulation.host import HostDied, HostState

@@ -9,13 +9,8 @@ from emulator.broker.admin.request import AdminRequest, Content
 from emulator.broker.admin.resource import Body, Resource, changes, reads
 from emulator.broker.environment import ShiftedClock
 from emulator.config.region import CLOCK_AHEAD_MS_MAX
-from emulator.model.values import (
-    CLOCK_DRIFT_PPM_MAX,
-    DISK_DELAY_MS_MAX,
-    DISK_STATES,
-    DiskCondition,
-    checked_drift_ppm,
-)
+from emulator.model.machine import DISK_DELAY_MS_MAX, DISK_STATES, DiskCondition
+from emulator.model.units import CLOCK_DRIFT_PPM_MAX, checked_drift_ppm
 from emulator.net.http_server import HttpError
 from emulator.storage.contract import FaultableDisk
 

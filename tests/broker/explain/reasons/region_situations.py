@@ -31,10 +31,11 @@ from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.explanations import with_conflicts
 from emulator.model.frame_faults import FrameAction, FrameFault
+from emulator.model.machine import HEALTHY, DiskCondition
 from emulator.model.reasons import Cause, ReasonRow
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.transaction_names import TransactionStatus
-from emulator.model.values import HEALTHY, AccessMode, DiskCondition
+from emulator.model.values import AccessMode
 from emulator.storage.faulty import FaultyStore, with_faults
 from tests.broker.explain.reasons.situations import Codes, of_reason, situation
 from tests.broker.regions import Regions, regions, until
