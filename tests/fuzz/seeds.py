@@ -435,9 +435,14 @@ def histories() -> Iterable[bytes]:
     head = json.dumps({"op": "head", "run": "run", "format": 1, "others": ["a"]}).encode()
     publish = line("publish", "asked", **PUBLISH)
     for number, one in enumerate((*all_kinds(), *WRONG, *_WRONG_IN_RUN, publish + b"\n" + publish)):
-        yield head + b"\n" + one + b"\n"
+        yield _of_length(head + b"\n" + one + b"\n")
         if number < 2 or one in _WRONG_IN_RUN:
-            yield one + b"\n"
+            yield _of_length(one + b"\n")
+
+
+def _of_length(text: bytes) -> bytes:
+    """Add blanks, so that the history is read by blocks, too."""
+    return text.replace(b"{", b"{" + b" " * (-len(text) % 4), 1)
 
 
 _WRONG_IN_RUN = (

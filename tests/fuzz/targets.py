@@ -46,6 +46,8 @@ from tests.fuzz.served import http, session
 
 ENTRY_BYTES_MAX: Final = 1_000_000
 CHECKSUM_BYTES: Final = 4
+BLOCKS_EVERY: Final = 4
+"""One of this number of histories is also read by blocks: Arrow takes ten times as long as the reader of lines."""
 KAFKA_CHECKED_FROM: Final = 21
 """Offset in a record batch from which its checksum counts."""
 
@@ -309,7 +311,9 @@ def histories(data: bytes) -> None:
     path = _history_file()
     path.write_bytes(data)
     found = history_files.inspect_file(path, "run", ("a", "b"))
-    assert _rows(found, in_blocks=True) == _rows(found, in_blocks=False)
+    rows = _rows(found, in_blocks=False)
+    if len(data) % BLOCKS_EVERY == 0:
+        assert _rows(found, in_blocks=True) == rows
 
 
 @cache
