@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
@@ -19,12 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.broker.connection.connection import ClientConnection
-from emulator.broker.topic.metrics import TopicMetrics
-from emulator.broker.topic.producer import ConnectedProducer
-from emulator.broker.topic.topic import Topic
-from emulator.core.topic.state import TopicState
-from emulator.storage.memory import MemoryLog
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.codec_hot.send_groups import PlainSends
@@ -33,33 +26,31 @@ from emulator.wire.entry import build_entry, plain_entry
 from emulator.wire.entry_layout import assemble
 from emulator.wire.frames import PING_FRAME, FrameBuffer, frame_of, simple_frame
 from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
-from tests.broker.connection.without_socket import ClientEnd, outcome_of_topic, split
-from tests.broker.regions import Regions, regions, until
+from tests.broker.connection.without_socket import (
+    PAYLOAD_BYTES_MAX,
+    ConnectionWithoutSocket,
+    StepCounts,
+    outcome_of_topic,
+    payloads,
+    plain_metadata,
+    split,
+)
+from tests.broker.regions import regions, until
 
 pytestmark = pytest.mark.usefixtures("simulation")
 
-PAYLOAD_BYTES_MAX = 200
 PRODUCERS = {1: "a", 2: "b", 3: "c", 4: "closed"}
 """Producer id -> its name; the last one is closed before the stream begins."""
 TOPICS = {1: "orders", 2: "orders", 3: "bills", 4: "bills"}
 
 
 @dataclass
-class Client:
+class Client(ConnectionWithoutSocket):
     """A client of region us, connected without a socket."""
 
-    world: Regions
-    prefix: str
-    """Of the names of its topics."""
-    end: ClientEnd = field(default_factory=ClientEnd)
     outcome: dict[str, Any] = field(default_factory=dict)
     writes: list[list[tuple[str, str]]] = field(default_factory=list)
     """The responses in each write, in order."""
-
-    def __post_init__(self) -> None:
-        region = self.world.running["us"]
-        self.connection = ClientConnection(region, region.clients._table)
-        self.connection.connection_made(self.end)
 
     async def open(self) -> None:
         greeting = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
@@ -71,23 +62,7 @@ class Client:
             command.producer.producer_id = command.producer.request_id = producer_id
             command.producer.producer_name = name
             self.read(simple_frame(command))
-        await until(lambda: len(self.connection.producers.open) == len(PRODUCERS))
-        self.producers = {number: self._open(number) for number in PRODUCERS}
-        close = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
-        close.close_producer.producer_id = close.close_producer.request_id = 4
-        self.read(simple_frame(close))
-        await until(lambda: 4 not in self.connection.producers.open and not self.connection._responses)
-        self.end.written.clear()
-
-    def _open(self, producer_id: int) -> tuple[ConnectedProducer, Topic]:
-        producer = self.connection.producers.open[producer_id]
-        assert isinstance(producer.topic, Topic)
-        return producer, producer.topic
-
-    def read(self, data: bytes) -> None:
-        """Let the connection read bytes, unless it was closed."""
-        if not self.end.closed:
-            self.connection.data_received(data)
+        await self.opened(len(PRODUCERS), closed=4)
 
     async def settled(self) -> None:
         """Wait until everything that was read has its outcome."""
@@ -139,16 +114,7 @@ def without_groups() -> Iterator[None]:
 Build = Any
 """(producer id, sequence id) -> the frame of a SEND."""
 
-metadatas = st.fixed_dictionaries(
-    {"publish_time": st.sampled_from([1, 1, 1, 200, 1_795_000_000_000])},
-    optional={
-        "partition_key": st.sampled_from(["", "k", "é"]),
-        "event_time": st.just(3),
-        "uncompressed_size": st.sampled_from([1, 300]),
-        "ordering_key": st.just(b"\xff"),
-        "schema_version": st.just(b"\0\0\0\0\0\0\0\1"),
-    },
-)
+metadatas = plain_metadata()
 SPECIAL: list[dict[str, Any]] = [
     {"num_messages_in_batch": 3, "highest_sequence_id": 2},
     {"num_messages_in_batch": 1},
@@ -164,7 +130,6 @@ SPECIAL: list[dict[str, Any]] = [
     {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")]},
 ]
 """Metadata of messages that are not plain."""
-payloads = st.sampled_from([b"", b"x", b"y" * 50, b"z" * PAYLOAD_BYTES_MAX, b"w" * (PAYLOAD_BYTES_MAX + 1)])
 
 
 def usual(fields: dict[str, Any], payload: bytes) -> Build:
@@ -360,35 +325,11 @@ def plain_sends(producer_id: int, count_: int, begin: int = 0) -> list[bytes]:
     ]
 
 
-class Counts:
-    """How often the steps of publishing run."""
-
-    def __init__(self, patched: pytest.MonkeyPatch) -> None:
-        self.calls: Counter[str] = Counter()
-        for type_, name in (
-            (ConnectedProducer, "publish"),
-            (ConnectedProducer, "publish_group"),
-            (ConnectedProducer, "stored"),
-            (MemoryLog, "append"),
-            (TopicState, "admit"),
-            (TopicState, "fold"),
-            (TopicMetrics, "note_published"),
-        ):
-            patched.setattr(type_, name, self._counted(name, getattr(type_, name)))
-
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            self.calls[name] += 1
-            return function(*arguments, **named)
-
-        return call
-
-
 def test_the_messages_of_one_read_share_every_step(
     served: dict[bool, Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One check, append, update of the statistics and write of receipts for 1,000 messages, and none for each."""
-    counts = Counts(monkeypatch)
+    counts = StepCounts(monkeypatch)
     client = served[True].play([b"".join(plain_sends(1, 1_000))], waits=True)
     assert counts.calls == dict.fromkeys(("publish_group", "stored", "append", "note_published"), 1)
     assert [len(responses) for responses in client.writes] == [1_000]
@@ -398,7 +339,7 @@ def test_producers_of_one_connection_share_the_append_of_their_topic_and_the_wri
     served: dict[bool, Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two producers of one topic and one of another: three groups, two appends, one write."""
-    counts = Counts(monkeypatch)
+    counts = StepCounts(monkeypatch)
     sends = [send for producer_id in (1, 2, 3) for send in plain_sends(producer_id, 100)]
     client = served[True].play([b"".join(sends)], waits=True)
     assert counts.calls == {"publish_group": 3, "stored": 3, "append": 2, "note_published": 3}
@@ -409,7 +350,7 @@ def test_a_message_that_is_not_plain_takes_part_in_the_append_and_the_write(
     served: dict[bool, Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends a group, is handled alone, and another group begins after it."""
-    counts = Counts(monkeypatch)
+    counts = StepCounts(monkeypatch)
     batch = usual({"publish_time": 1, "num_messages_in_batch": 3, "highest_sequence_id": 2}, b"x")(1, 100)
     sends = [*plain_sends(1, 100), batch, *plain_sends(1, 100, 103)]
     client = served[True].play([b"".join(sends)], waits=True)
@@ -440,7 +381,7 @@ def test_messages_of_producers_in_turns_are_published_alone_in_one_append(
     served: dict[bool, Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group of one message costs more than the message."""
-    counts = Counts(monkeypatch)
+    counts = StepCounts(monkeypatch)
     turns = zip(plain_sends(1, 50), plain_sends(2, 50), strict=True)
     client = served[True].play([b"".join(chain.from_iterable(turns))], waits=True)
     assert (counts.calls["publish_group"], counts.calls["publish"]) == (0, 100)

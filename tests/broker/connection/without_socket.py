@@ -1,14 +1,46 @@
-"""A connection without a socket, whose bytes a test passes to it itself, and what a topic shows of its publishes."""
+"""A connection without a socket, whose bytes a test passes to it itself; metadata of plain messages; what a topic shows
+of its publishes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import pytest
+from hypothesis import strategies as st
+
+from emulator.broker.connection.connection import ClientConnection
+from emulator.broker.topic.metrics import TopicMetrics
+from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic.topic import Topic
-from tests.broker.regions import Regions
+from emulator.core.topic.state import TopicState
+from emulator.storage.memory import MemoryLog
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.frames import simple_frame
+from tests.broker.regions import Regions, until
+
+PAYLOAD_BYTES_MAX = 200
+payloads = st.sampled_from([b"", b"x", b"y" * 50, b"z" * PAYLOAD_BYTES_MAX, b"w" * (PAYLOAD_BYTES_MAX + 1)])
+
+
+def plain_metadata(**more: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return a strategy for the metadata of plain messages. `more`: further optional fields."""
+    return st.fixed_dictionaries(
+        {"publish_time": st.sampled_from([1, 1, 1, 200, 1_795_000_000_000])},
+        optional={
+            "partition_key": st.sampled_from(["", "k", "é"]),
+            "event_time": st.just(3),
+            "uncompressed_size": st.sampled_from([1, 300]),
+            "ordering_key": st.just(b"\xff"),
+            "schema_version": st.just(b"\0\0\0\0\0\0\0\1"),
+            **more,
+        },
+    )
 
 
 class ClientEnd(asyncio.Transport):
@@ -32,6 +64,66 @@ class ClientEnd(asyncio.Transport):
         self.closed = True
 
     abort = close
+
+
+@dataclass
+class ConnectionWithoutSocket:
+    """A connection to region us without a socket, with producers of new topics."""
+
+    world: Regions
+    prefix: str
+    """Of the names of its topics."""
+    end: ClientEnd = field(default_factory=ClientEnd)
+
+    def __post_init__(self) -> None:
+        region = self.world.running["us"]
+        self.connection = ClientConnection(region, region.clients._table)
+        self.connection.connection_made(self.end)
+
+    async def opened(self, count: int, *, closed: int) -> None:
+        """Wait for all requested producers, close one of them, and drop the responses."""
+        await until(lambda: len(self.connection.producers.open) == count)
+        self.producers = {number: self._open(number) for number in range(1, count + 1)}
+        close = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
+        close.close_producer.producer_id = close.close_producer.request_id = closed
+        self.read(simple_frame(close))
+        await until(lambda: closed not in self.connection.producers.open and not self.connection._responses)
+        self.end.written.clear()
+
+    def _open(self, producer_id: int) -> tuple[ConnectedProducer, Topic]:
+        producer = self.connection.producers.open[producer_id]
+        assert isinstance(producer.topic, Topic)
+        return producer, producer.topic
+
+    def read(self, data: bytes) -> None:
+        """Let the connection read bytes, unless it was closed."""
+        if not self.end.closed:
+            self.connection.data_received(data)
+
+
+class StepCounts:
+    """How often the steps of publishing run."""
+
+    def __init__(self, patched: pytest.MonkeyPatch, *more: tuple[type, str]) -> None:
+        self.calls: Counter[str] = Counter()
+        for type_, name in (
+            (ConnectedProducer, "publish"),
+            (ConnectedProducer, "publish_group"),
+            (ConnectedProducer, "stored"),
+            (MemoryLog, "append"),
+            (TopicState, "admit"),
+            (TopicState, "fold"),
+            (TopicMetrics, "note_published"),
+            *more,
+        ):
+            patched.setattr(type_, name, self._counted(name, getattr(type_, name)))
+
+    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            return function(*arguments, **named)
+
+        return call
 
 
 def outcome_of_topic(world: Regions, topic: Topic) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -19,15 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.replication.peer_auth import METHOD, proof_of
-from emulator.broker.topic.metrics import TopicMetrics
-from emulator.broker.topic.producer import ConnectedProducer
-from emulator.broker.topic.topic import Topic
-from emulator.core.topic.state import TopicState
 from emulator.model.markers import SnapshotResponse
 from emulator.model.values import Position
-from emulator.storage.memory import MemoryLog
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import NO_PREVIOUS_ENTRY, send_frame
 from emulator.wire.codec_hot.replica_groups import PlainReplicas
@@ -39,10 +32,17 @@ from emulator.wire.frames import PING_FRAME, FrameBuffer, frame_of, simple_frame
 from emulator.wire.markers import encode_marker
 from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
 from emulator.wire.source_position import position_property
-from tests.broker.connection.without_socket import ClientEnd, outcome_of_topic, split
-from tests.broker.regions import RUN_SECRET, Regions, regions, until
+from tests.broker.connection.without_socket import (
+    PAYLOAD_BYTES_MAX,
+    ConnectionWithoutSocket,
+    StepCounts,
+    outcome_of_topic,
+    payloads,
+    plain_metadata,
+    split,
+)
+from tests.broker.regions import RUN_SECRET, regions, until
 
-PAYLOAD_BYTES_MAX = 200
 TOPICS = {1: "orders", 2: "bills", 3: "loans", 4: "closed"}
 """Producer id -> its topic. The third stream is one of a real Pulsar, the last one is closed before it begins."""
 LEDGER = 77
@@ -50,24 +50,15 @@ ORIGIN = b"\x2a\x02eu"
 
 
 @dataclass
-class PeerEnd:
+class PeerEnd(ConnectionWithoutSocket):
     """The replicator of region eu, connected to region us without a socket."""
 
-    world: Regions
-    prefix: str
-    """Of the names of its topics."""
-    end: ClientEnd = field(default_factory=ClientEnd)
     writes: list[list[str]] = field(default_factory=list)
     """The responses in each write, in order."""
     responses: dict[str, list[str]] = field(default_factory=dict)
     """Responses by type and producer."""
     receipts: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     """(ledger, entry, number of entries) of the receipts of each producer."""
-
-    def __post_init__(self) -> None:
-        region = self.world.running["us"]
-        self.connection = ClientConnection(region, region.clients._table)
-        self.connection.connection_made(self.end)
 
     async def open(self) -> None:
         greeting = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
@@ -83,23 +74,7 @@ class PeerEnd:
                 number, self.prefix + topic, number, "pulsar.repl.eu-->us", is_compact_stream=number != 3
             )
             self.read(request.encode())
-        await until(lambda: len(self.connection.producers.open) == len(TOPICS))
-        self.producers = {number: self._open(number) for number in TOPICS}
-        close = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
-        close.close_producer.producer_id = close.close_producer.request_id = 4
-        self.read(simple_frame(close))
-        await until(lambda: 4 not in self.connection.producers.open and not self.connection._responses)
-        self.end.written.clear()
-
-    def _open(self, producer_id: int) -> tuple[ConnectedProducer, Topic]:
-        producer = self.connection.producers.open[producer_id]
-        assert isinstance(producer.topic, Topic)
-        return producer, producer.topic
-
-    def read(self, data: bytes) -> None:
-        """Let the connection read bytes, unless it was closed."""
-        if not self.end.closed:
-            self.connection.data_received(data)
+        await self.opened(len(TOPICS), closed=4)
 
     async def settled(self) -> None:
         """Wait until everything that was read has its outcome."""
@@ -161,16 +136,8 @@ def without_groups() -> Iterator[None]:
 Build = Callable[[int, int, int | None, str], bytes]
 """(producer id, entry id in the log of eu, id of the one before it if it is named, name) -> the frame of a SEND."""
 
-metadatas = st.fixed_dictionaries(
-    {"publish_time": st.sampled_from([1, 1, 1, 200, 1_795_000_000_000])},
-    optional={
-        "partition_key": st.sampled_from(["", "k", "é"]),
-        "event_time": st.just(3),
-        "uncompressed_size": st.sampled_from([1, 300]),
-        "ordering_key": st.just(b"\xff"),
-        "schema_version": st.just(b"\0\0\0\0\0\0\0\1"),
-        "properties": st.just([pb.KeyValue(key="__MSG_PROP_REPL_SOURCE_POSITION", value="1:1")]),
-    },
+metadatas = plain_metadata(
+    properties=st.just([pb.KeyValue(key="__MSG_PROP_REPL_SOURCE_POSITION", value="1:1")])
 )
 SPECIAL: list[dict[str, Any]] = [
     {"num_messages_in_batch": 3, "highest_sequence_id": 2},
@@ -189,7 +156,6 @@ SPECIAL: list[dict[str, Any]] = [
     {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")]},
 ]
 """Metadata of messages that are not plain."""
-payloads = st.sampled_from([b"", b"x", b"y" * 50, b"z" * PAYLOAD_BYTES_MAX, b"w" * (PAYLOAD_BYTES_MAX + 1)])
 
 
 def usual(fields: dict[str, Any], payload: bytes, ledger: int = LEDGER) -> Build:
@@ -494,35 +460,10 @@ def test_a_missing_message_is_noticed_at_each_place_of_a_group(served: Served, m
     assert 1 not in outcome["open"]
 
 
-class Counts:
-    """How often the steps of receiving run."""
-
-    def __init__(self, patched: pytest.MonkeyPatch) -> None:
-        self.calls: Counter[str] = Counter()
-        for type_, name in (
-            (ConnectedProducer, "publish"),
-            (ConnectedProducer, "publish_group"),
-            (ConnectedProducer, "stored"),
-            (MemoryLog, "append"),
-            (TopicState, "admit"),
-            (TopicState, "fold"),
-            (TopicMetrics, "note_published"),
-            (PlainReplicas, "_read"),
-        ):
-            patched.setattr(type_, name, self._counted(name, getattr(type_, name)))
-
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            self.calls[name] += 1
-            return function(*arguments, **named)
-
-        return call
-
-
 def test_the_messages_of_one_read_share_every_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """One check, append, update of the statistics and receipt for 90 messages. The first one is decoded, and the first
     whose position is longer."""
-    counts = Counts(monkeypatch)
+    counts = StepCounts(monkeypatch, (PlainReplicas, "_read"))
     peer, _ = served.play([b"".join(run_of(1, range(90)))], waits=True)
     assert counts.calls == dict.fromkeys(("publish_group", "stored", "append", "note_published"), 1) | {
         "_read": 2
@@ -531,7 +472,7 @@ def test_the_messages_of_one_read_share_every_step(served: Served, monkeypatch: 
 
 
 def test_a_real_pulsar_has_a_receipt_for_each_entry(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = Counts(monkeypatch)
+    counts = StepCounts(monkeypatch, (PlainReplicas, "_read"))
     peer, _ = served.play([b"".join(run_of(3, range(50)))], waits=True)
     assert (counts.calls["publish"], counts.calls["stored"], counts.calls["append"]) == (50, 1, 1)
     assert peer.receipts == {3: [(LEDGER, entry_id, 1) for entry_id in range(50)]}
@@ -540,7 +481,7 @@ def test_a_real_pulsar_has_a_receipt_for_each_entry(served: Served, monkeypatch:
 def test_two_streams_and_messages_after_gaps_are_received_in_groups(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts = Counts(monkeypatch)
+    counts = StepCounts(monkeypatch, (PlainReplicas, "_read"))
     build = usual({"publish_time": 1}, b"x")
     with_gaps = [build(2, entry_id, entry_id - 2 if entry_id else None, "p") for entry_id in range(0, 60, 2)]
     peer, _ = served.play([b"".join(chain(run_of(1, range(50)), with_gaps))], waits=True)
