@@ -1,11 +1,11 @@
 """Start several regions as forks of one process, which imports the broker once:
 
-    python -m emulator.broker.fork_server REGION_JSON...
+    python -m emulator.broker.fork_server RUN_DIR
 
 Imports take most of the processor time of a start. The program prints READY when they are done. Then it reads a JSON
 list per line, a region.json and the file for the region's output, starts that region as `python -m emulator.broker`
-does, and prints the id of its process. It ends at the end of its input; the regions go on. Its arguments only show in
-lists of processes which regions they are.
+does, and prints the id of its process. It ends at the end of its input; the regions go on. Its argument only shows in
+lists of processes whose regions they are; `geoemu status` shows which process is which region.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 PROGRAM = (sys.executable, "-m", "emulator.broker.fork_server")
@@ -40,15 +40,15 @@ class ForkServer:
 
 @contextlib.asynccontextmanager
 async def open_fork_server(
-    configs: Sequence[Path], environment: Mapping[str, str]
+    run_dir: Path, regions: int, environment: Mapping[str, str]
 ) -> AsyncIterator[ForkServer | None]:
-    """Start a server for these regions, and end it afterwards; the regions go on. None: a single region gains nothing,
-    the system cannot fork such a process, or the server did not start."""
-    if len(configs) < 2 or sys.platform != "linux":
+    """Start a server for a number of regions of a run, and end it afterwards; the regions go on. None: a single region
+    gains nothing, the system cannot fork such a process, or the server did not start."""
+    if regions < 2 or sys.platform != "linux":
         yield None
         return
     process = subprocess.Popen(
-        [*PROGRAM, *map(str, configs)],
+        [*PROGRAM, str(run_dir)],
         env=dict(environment),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

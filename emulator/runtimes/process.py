@@ -103,7 +103,7 @@ class ProcessRuntime(RecordedRuntime):
         names = list(record.regions)
         owner_pid = 0 if record.detached else record.owner.pid
         await region_kafka.start_all(self._kafka_ports(names), owner_pid)
-        async with self._processes.open_fork_server(names) as server:
+        async with self._processes.open_fork_server(len(names)) as server:
             with self._directory.edit() as record:
                 self._refuse_if_over(record)  # another command may have ended the run meanwhile
                 for name in names:

@@ -48,10 +48,10 @@ class RegionProcesses:
         self._children: list[subprocess.Popen[bytes]] = []
         """Processes that this object started. Ended ones stay zombies until they are polled."""
 
-    def open_fork_server(self, names: Sequence[str]) -> AbstractAsyncContextManager[ForkServer | None]:
-        """Start a server for `spawn` that imports the broker once for these regions; None: it would save nothing."""
-        configs = [self._directory.region_dir(name) / "region.json" for name in names]
-        return open_fork_server(configs if self._program == BROKER else [], self._environment())
+    def open_fork_server(self, regions: int) -> AbstractAsyncContextManager[ForkServer | None]:
+        """Start a server for `spawn` that imports the broker once for all of them; None: it would save nothing."""
+        forked = regions if self._program == BROKER else 0
+        return open_fork_server(self._directory.path, forked, self._environment())
 
     def spawn(self, record: RunRecord, name: str, server: ForkServer | None = None) -> None:
         """Start a region's process with the recorded links, clock and disk, and record it. Called within `edit`."""
