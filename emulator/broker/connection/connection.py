@@ -185,8 +185,8 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes whose amount is bounded by the client's requests and permits: messages, receipts, PINGs."""
         if self._responses:
-            self._send_responses()
-        if self._transport is not None and not self._transport.is_closing():
+            self._send_responses(data)
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self.liveness.written_bytes += len(data)
 
@@ -208,11 +208,12 @@ class ClientConnection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send_responses)
         self._responses.append(data)
 
-    def _send_responses(self) -> None:
+    def _send_responses(self, last: bytes = b"") -> None:
+        """Send the encoded responses, and `last` behind them in the same write."""
         responses, self._responses = self._responses, []
         are_receipts_only, self._are_receipts_only = self._are_receipts_only, True
         if responses:
-            (self.write if are_receipts_only else self.answer)(b"".join(responses))
+            (self.write if are_receipts_only else self.answer)(b"".join((*responses, last)))
 
     def answer(self, data: bytes) -> None:
         """Send a response. Reading pauses while the client leaves more than `ANSWERS_BYTES_MAX` unread."""
