@@ -60,9 +60,29 @@ LOADS = {
     "100": Row("publish entries of 100 B", _publish(100_000, 100), "at least 0.7"),
     "1024": Row("publish entries of 1 KiB", _publish(60_000, 1_024), "at least 0.65"),
     "110592": Row("publish entries of 108 KB", _publish(3_000, 110_592), "at least 0.8"),
+    "connections-10": Row(
+        "10 connections, one in flight each",
+        _publish(10_000, 100, window=1, connections=10),
+        "at least 0.5",
+    ),
     "connections": Row(
         "100 connections, one in flight each",
         _publish(30_000, 100, window=1, connections=100),
+        "at least 0.5",
+    ),
+    "connections-500": Row(
+        "500 connections, one in flight each",
+        _publish(50_000, 100, window=1, connections=500),
+        "at least 0.5",
+    ),
+    "window-10": Row(
+        "10 connections, 100 in flight each",
+        _publish(100_000, 100, window=100, connections=10),
+        "at least 0.5",
+    ),
+    "window-100": Row(
+        "100 connections, 10 in flight each",
+        _publish(60_000, 100, window=10, connections=100),
         "at least 0.5",
     ),
     "drain": Row("drain a backlog from memory", _drain, "at least 5"),
