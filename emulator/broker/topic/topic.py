@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.environment import RegionServices
@@ -61,8 +59,6 @@ if TYPE_CHECKING:
     from emulator.broker.topic.producer import ConnectedProducer
 
 logger = logging.getLogger(__name__)
-
-_attachment: Final = attrgetter("attachment")
 
 
 class Topic:
@@ -305,10 +301,14 @@ class Topic:
     def _acknowledge(self, batch: list[Pending]) -> None:
         """Pass the publishes, stored ones and duplicates, to their attachments, in the order of their sends."""
         by_attachment: dict[Attachment, list[Pending]] = {}
-        for attachment, publishes in groupby(batch, _attachment):
-            by_attachment.setdefault(attachment, []).extend(publishes)
-        for attachment, group in by_attachment.items():
-            attachment.stored(group)
+        last, of_last = None, []
+        for publish in batch:
+            attachment = publish.attachment
+            if attachment is not last:
+                last, of_last = attachment, by_attachment.setdefault(attachment, [])
+            of_last.append(publish)
+        for attachment, publishes in by_attachment.items():
+            attachment.stored(publishes)
 
     def _notify(self, entries: list[StoredEntry]) -> None:
         """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
