@@ -18,6 +18,7 @@ MODULES = (
     "core/cursor/stored_format.py",
     "core/replication/progress.py",
     "core/topic/deduplication.py",
+    "core/topic/entry_facts.py",
     "core/topic/state.py",
     "core/topic/visibility.py",
     "wire/batches.py",
