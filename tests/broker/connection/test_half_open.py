@@ -10,7 +10,7 @@ from emulator.broker.connection import liveness
 from emulator.client import AccessMode
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.consuming import encode_flow
-from emulator.wire.frames import frame_of
+from emulator.wire.frames import frame_of, simple_frame
 from tests.broker.connection.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until
 
@@ -155,3 +155,27 @@ async def test_an_exclusive_owner_that_reconnects_keeps_the_topic_before_waiting
             assert not waiting.done()
             new.writer.close()
             assert (await waiting).topic_epoch == 1
+
+
+async def test_requests_of_one_read_get_their_responses_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them has to wait, so that no task is needed either."""
+    async with regions("us") as world, raw_client(world) as client:
+        (connection,) = world.running["us"].clients.connections
+        writes: list[bytes] = []
+        write = connection.write
+        monkeypatch.setattr(connection, "write", lambda data: (writes.append(data), write(data)))
+        monkeypatch.setattr(connection.tasks, "start", lambda *_: pytest.fail("a task was started"))
+        commands = [close_producer(1, 0)]
+        for number in range(1, 10, 2):
+            body = pb.CommandLookupTopic(topic="orders", request_id=number)
+            commands.append(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body))
+            metadata = pb.CommandPartitionedTopicMetadata(topic="orders", request_id=number + 1)
+            commands.append(
+                pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata)
+            )
+        connection.data_received(b"".join(map(simple_frame, commands)))
+        responses = [await client.next() for _ in commands]
+        assert responses[0].success.request_id == 0
+        assert [one.lookupTopicResponse.request_id for one in responses[1::2]] == [1, 3, 5, 7, 9]
+        assert [one.partitionMetadataResponse.request_id for one in responses[2::2]] == [2, 4, 6, 8, 10]
+        assert len(writes) == 1
