@@ -38,7 +38,7 @@ GOALS = {
     "light": LIGHT,
     "run": RUN,
     "compose": (*RUN, "security", "compose", "fast"),
-    "test": (*RUN, "security", "embedded", "compose", "dev", "site"),
+    "test": (*RUN, "security", "embedded", "compose", "dev", "site", "fast"),
     "site": ("site",),
     "fast": (*LIGHT, "fast"),
     "bench": (*RUN, "embedded", "compose", "bench"),

@@ -208,3 +208,24 @@ def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     done = compile_program(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+def test_make_fast_and_make_slow(compiled_checkout: Path) -> None:
+    """The last test: without `setup`, which would install this checkout's packages again."""
+    package = compiled_checkout / "emulator"
+    for goal, printed in (
+        ("slow", "are removed"),
+        ("slow", "no module is compiled"),
+        ("fast", f"{len(MODULES)} modules are"),
+    ):
+        done = subprocess.run(
+            ["make", "-o", "setup", goal, f"PYTHON={sys.executable}"],
+            cwd=compiled_checkout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert printed in done.stdout
+        assert (compiled_digest(package) is not None) == (goal == "fast")

@@ -137,6 +137,7 @@ ELSEWHERE: Mapping[tuple[str, str], str] = {
     (README, "make test"): _TESTS,
     (README, "bash compose/images.sh testcontainers"): _IMAGES,
     (README, "docker run --rm *"): _FIRST_CONTAINER,
+    (README, "make fast"): "tests/test_compiled_build.py::test_make_fast_and_make_slow",
     (README, "make swarm SEEDS=200 JOBS=2"): ".ci/long::make swarm SEEDS=2000 JOBS=2",
     (CONTRIBUTING, "make setup"): ".ci/steps.sh::make setup",
     (CONTRIBUTING, "make lint"): ".ci/run::make lint",
