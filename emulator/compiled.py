@@ -32,8 +32,8 @@ MODULES = (
     "wire/protobuf.py",
     "wire/source_position.py",
 )
-"""Sources, relative to this package. Those in which publishing, dispatch and replication spend their time; the others
-gain nothing (docs/decisions/0015)."""
+"""Sources, relative to this package. Those in which publishing, dispatch and replication spend their time; others gain
+little, or cannot be compiled (docs/decisions/0032)."""
 LIBRARY = "compiled_"
 """Beginning of the library's name, before the digest."""
 LIBRARY_END = "__mypyc" + (sysconfig.get_config_var("EXT_SUFFIX") or ".so")
