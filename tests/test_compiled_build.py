@@ -44,8 +44,8 @@ ALL_SUITES = (
     "tests/broker",
     "tests/client",
     "tests/simulation",
-    "tests/swarm",
 )
+"""Suites in .ci/long. Those of the swarm test mutants, which replace methods of the sources."""
 
 
 def compile_program(*arguments: str | Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -135,6 +135,19 @@ def test_suites_pass_in_the_compiled_build(compiled_checkout: Path) -> None:
 def test_all_suites_of_a_region_pass_in_the_compiled_build(compiled_checkout: Path) -> None:
     done = run_in(compiled_checkout, "-m", "pytest", "-q", "-m", "not real and not slow", *ALL_SUITES)
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.slow
+def test_seeds_of_all_workloads_pass_in_the_compiled_build(compiled_checkout: Path) -> None:
+    done = run_in(compiled_checkout, "-m", "tests.swarm", "--seeds", "200")
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.long
+def test_a_mutant_is_refused_in_the_compiled_build(compiled_checkout: Path) -> None:
+    done = run_in(compiled_checkout, "-m", "tests.swarm", "--seeds", "1", "--without", "seek-ignored")
+    assert done.returncode == 2
+    assert "modules are compiled: `make slow` removes" in done.stderr
 
 
 def test_modules_that_may_be_compiled_exist() -> None:

@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
+import emulator
 from emulator.cli.application import INTERRUPTED_EXIT_CODE
 from emulator.cli.seed_report import SeedReport
+from emulator.compiled import compiled_digest
 from emulator.model.suggestions import nearest
 from emulator.runtimes.spinner import spinner
 from tests.swarm.generator.kinds import KINDS
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     problem = _unknown("workload", options.workload, list(KINDS))
     if options.without is not None:
-        problem = problem or _unknown("mutant", options.without, list(BY_NAME))
+        problem = problem or _unknown("mutant", options.without, list(BY_NAME)) or _not_of_sources()
     if problem:
         print(problem, file=sys.stderr)
         return 2
@@ -134,6 +136,13 @@ def _print_workloads() -> None:
     width = max(map(len, KINDS))
     for name, kind in KINDS.items():
         print(f"{name:{width}}  {kind.about}")
+
+
+def _not_of_sources() -> str:
+    """Return the error message if modules are compiled: they call each other without the methods of a mutant."""
+    if compiled_digest(Path(emulator.__file__).parent) is None:
+        return ""
+    return "a mutant replaces methods of the sources, and modules are compiled: `make slow` removes the compiled ones"
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:
