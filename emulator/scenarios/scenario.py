@@ -30,7 +30,7 @@ from emulator.scenarios.actors.specs import (
     ProgramSpec,
     TaskSpec,
 )
-from emulator.scenarios.format.entries import ActorEntry, numbered
+from emulator.scenarios.format.entries import HOSTS_MAX, ActorEntry, numbered
 from emulator.scenarios.format.scenario_file import AS_DECLARED, ScenarioFile, SettingsOverride
 from emulator.scenarios.format.types import GROUPS, KnownNames
 from emulator.scenarios.rehearsal import Rehearsal, Step
@@ -185,7 +185,8 @@ def _indexed_hosts(content: Any) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     for index, name in _indexed_values(content, "hosts", "name"):
         count = content["actors"]["hosts"][index].get("count")
-        found += [(index, one) for one in numbered(name, count if isinstance(count, int) else None)]
+        valid = min(count, HOSTS_MAX) if isinstance(count, int) else None
+        found += [(index, one) for one in numbered(name, valid)]
     return found
 
 

@@ -110,6 +110,8 @@ def test_hosts_write_on_and_on_so_a_drain_comes_behind_their_end() -> None:
     ("hosts", "complaint"),
     [
         ("name: h, count: 1, region: us-east", "must be more than 1"),
+        (f"name: h, count: {10**60}, region: us-east", "must be at most 1000"),
+        ("name: h, count: 2, region: us-east, topics: 1001", "must be at most 1000"),
         ("name: waiter, region: us-east", "another actor has this name"),
         ("name: h, region: us-east, priority: 2147483648", "2147483648"),
         ("name: h, region: us-east, priority: fair", "fair"),

@@ -163,18 +163,22 @@ class ProgramEntry(FormatModel):
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
+HOSTS_MAX = 1_000
+"""Maximum number of hosts of one entry, and of their topics."""
+
+
 class HostEntry(FormatModel):
     """Hosts that own topics: each topic has one owner, and all other hosts wait for it."""
 
     name: NewActorName
     """Name of the host, of its history file and of its Pulsar producers; with `count`: `<name>-1`, `<name>-2`, …"""
-    count: Annotated[int, Field(gt=1)] | None = None
+    count: Annotated[int, Field(gt=1, le=HOSTS_MAX)] | None = None
     """Number of hosts; default: one, whose name has no number."""
     region: Region
     """Their region."""
     topic: Topic | None = None
     """Topic; default: the scenario's topic."""
-    topics: Annotated[int, Field(gt=0)] | None = None
+    topics: Annotated[int, Field(gt=0, le=HOSTS_MAX)] | None = None
     """Number of topics: `<topic>-1`, `<topic>-2`, …; default: the topic alone."""
     priority: Priority | Literal["balanced", "random"] = 0
     """A number for all topics. `balanced`: the topics of a host go to each of the others in turn. `random`: a
