@@ -19,6 +19,7 @@ from pathlib import Path
 
 from coverage import Coverage
 
+from tests.fuzz.served import SERVED
 from tests.fuzz.targets import TARGETS, Target
 
 FOLDER = Path(__file__).parent / "corpus"
@@ -54,6 +55,7 @@ def covered_parts(target: Target) -> dict[str, float]:
     reach at all: the modules contain encoders, too."""
     inputs = [*target.seeds(), *kept_inputs(target)]  # not measured: encoders made them
     measured = Coverage(branch=True, include=files_of(target), data_file=None, messages=False)
+    SERVED.renew()
     with measured.collect():
         for data in inputs:
             target.run(data)

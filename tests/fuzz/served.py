@@ -75,6 +75,10 @@ class ServedRegion:
         assert self._world is not None
         return self._world.running["us"]
 
+    def renew(self) -> None:
+        """Replace the region before the next input: what inputs reach depends on what exists already."""
+        self._inputs = INPUTS_PER_REGION
+
     async def _replace(self) -> None:
         await self._stack.aclose()
         self._world = await self._stack.enter_async_context(regions("us"))
