@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from emulator.broker.connection.connection import ClientConnection
+from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX
 from emulator.storage.memory import MemoryLog
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import Receipt, decode_receipt, send_frame
 from emulator.wire.command_types import CommandType
 from emulator.wire.entry import plain_entry
-from emulator.wire.frames import FrameBuffer, simple_frame
+from emulator.wire.frames import PING_FRAME, FrameBuffer, simple_frame
 from tests.broker.regions import DEADLINE_SECONDS, Regions, regions, until
 
 ITERATIONS_MAX = 5
@@ -179,4 +180,29 @@ async def test_the_receipts_of_all_topics_of_a_connection_are_one_write_per_comm
         assert counts.calls == {"data_received": 1, "append": 10, "write": 1}
         assert store.commits == commits + 1
         assert [receipt.producer_id for receipt in client.receipts(10)] == [*range(10)]
+        client.socket.close()
+
+
+async def test_receipts_do_not_pause_reading_of_a_client_but_responses_among_them_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if each were a write of its own: the number of receipts is bounded by the publishes."""
+    async with regions("us") as world:
+        client = RawClient(0, world)
+        await client.open("orders", "bills")
+        connection = client.connection
+        assert connection._transport is not None
+        monkeypatch.setattr(connection._transport, "get_write_buffer_size", lambda: ANSWERS_BYTES_MAX + 1)
+        connection.pause_writing()
+        written = connection.liveness.written_bytes
+        client.send(0, 1)
+        await until(lambda: connection.liveness.written_bytes > written)
+        assert len(client.receipts(2)) == 2
+        assert not connection.flow_control.is_reading_paused
+        connection.send_receipts(b"")
+        connection.answer_soon(PING_FRAME)
+        await until(lambda: connection.flow_control.is_reading_paused)
+        monkeypatch.undo()
+        connection.resume_writing()
+        assert not connection.flow_control.is_reading_paused
         client.socket.close()
