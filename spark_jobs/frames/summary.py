@@ -127,11 +127,6 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
     )
 
 
-def damages_in(rows: DataFrame) -> list[EvidenceDamage]:
-    """Return the first DAMAGES_SHOWN_MAX different damages of each region among the rows of a source."""
-    return summarise_table(rows, "damage")[0]
-
-
 def summarise_table(rows: DataFrame, counted: str) -> tuple[list[EvidenceDamage], int]:
     """Return the first DAMAGES_SHOWN_MAX different damages of each region among the rows of a source, and the number of
     rows in which the column `counted` is not null."""

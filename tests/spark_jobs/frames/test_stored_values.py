@@ -18,7 +18,7 @@ from spark_jobs.engines.frames import DataFrame, F, read, schema, small_frame
 from spark_jobs.evidence.positions import LEDGER, place_number
 from spark_jobs.frames.messages import topic_in_history
 from spark_jobs.frames.stored_values import newest_entries, read_cursors, read_position_claims
-from spark_jobs.frames.summary import damages_in, summarise_logs
+from spark_jobs.frames.summary import summarise_logs, summarise_table
 from spark_jobs.sources.marker_claims import claim_of
 from spark_jobs.sources.region_log import read_region_logs
 from spark_jobs.sources.region_values import region_values
@@ -108,7 +108,7 @@ def test_a_cursor_with_an_impossible_position_is_a_damage(
 ) -> None:
     values = stored_cursor(tmp_path, head)
     assert values.where(F.col("damage").isNull()).collect() == []
-    assert [(one.region, one.sentence[:37]) for one in damages_in(values)] == [
+    assert [(one.region, one.sentence[:37]) for one in summarise_table(values, "epoch")[0]] == [
         ("us-east", "the cursor of s in us-east cannot be ")
     ]
 
