@@ -22,6 +22,7 @@ from emulator.broker.replication.peer_auth import METHOD, proof_of
 from emulator.model.markers import SnapshotResponse
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec_hot import replica_groups
 from emulator.wire.codec_hot.publishing import NO_PREVIOUS_ENTRY, send_frame
 from emulator.wire.codec_hot.replica_groups import PlainReplicas
 from emulator.wire.command_types import CommandType
@@ -465,9 +466,11 @@ def test_the_messages_of_one_read_share_every_step(served: Served, monkeypatch: 
     whose position is longer."""
     counts = StepCounts(monkeypatch, (PlainReplicas, "_read"))
     peer, _ = served.play([b"".join(run_of(1, range(90)))], waits=True)
-    assert counts.calls == dict.fromkeys(("publish_group", "stored", "append", "note_published"), 1) | {
-        "_read": 2
-    }
+    decoded = counts.calls.pop("_read", None)
+    assert decoded == (2 if replica_groups.__file__.endswith(".py") else None), (
+        "compiled code calls its own directly"
+    )
+    assert counts.calls == dict.fromkeys(("publish_group", "stored", "append", "note_published"), 1)
     assert peer.receipts == {1: [(LEDGER, 89, 90)]}
 
 

@@ -21,6 +21,7 @@ from emulator.core.replication.progress import Forwarding, ReplicationProgress, 
 from emulator.model.reasons import Reason
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec_hot import send_runs
 from emulator.wire.codec_hot.publishing import decode_send, send_frame
 from emulator.wire.codec_hot.send_runs import PlainForms
 from emulator.wire.entry import build_entry, plain_entry, with_replication
@@ -95,7 +96,8 @@ class Sender:
             "written": self.checked(),
             "messages": sum(one for one, _ in self.counted),
             "bytes": sum(one for _, one in self.counted),
-            "progress": vars(self.progress),
+            "confirmed": self.progress.confirmed,
+            "next": (self.progress.next_entry_id, self.progress.last_sent, self.progress.room),
             "reasons": self.reasons,
         }
 
@@ -313,7 +315,9 @@ def test_a_run_is_built_once_for_all_regions_and_without_decoding(monkeypatch: p
     monkeypatch.setattr(PlainForms, "_read", lambda *of_entry: read.append(1) or of_one(*of_entry))
     for sender in senders:
         sender.send(entries)
-    assert (len(decoded), len(built), len(read)) == (0, 1, 1)
+    assert (len(decoded), len(built)) == (0, 1)
+    is_counted = send_runs.__file__.endswith(".py")  # compiled code calls its own functions directly
+    assert len(read) == (1 if is_counted else 0), "the others follow from the one before"
     for sender in senders:
         frames = FrameBuffer(10**6).feed(sender.written[0])
         assert len(sender.written) == 1
@@ -390,7 +394,7 @@ def test_an_entry_of_exactly_the_limit_of_the_remote_region_is_sent(fits: bool) 
     sender.send(entries)
     assert (sender.progress.last_sent, sender.reasons) == (3 if fits else 1, [])
     if not fits:
-        assert sender.outcome()["progress"]["confirmed"] == 1
+        assert sender.outcome()["confirmed"] == 1
         sender.send(entries)
         (reason,) = sender.reasons
         assert f"{LEDGER}:2" in reason
