@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts, PartName
 from emulator.core.replication.progress import Forwarding, forwarding
-from emulator.core.replication.schedule import SnapshotDemand, SnapshotSettings
+from emulator.core.replication.schedule import QUIET_INTERVALS, SnapshotDemand, SnapshotSettings
 from emulator.core.replication.snapshot_types import Effect, LogEnd, OfferSnapshot, WriteMarker
 from emulator.core.replication.snapshots import SnapshotController
 from emulator.core.replication.subscription_updates import (
@@ -324,13 +324,13 @@ class World:
                 region.write_marker()
         return wrote
 
-    def settle(self, seconds_max: int = 60) -> None:
+    def settle(self, seconds_max: int = 120) -> None:
         """Restore all links and let time pass without new messages or acknowledgements, until no marker is written any
-        more."""
+        more, and no region waits for the time of its next snapshot."""
         self.cut.clear()
-        quiet = 0
+        quiet, longest_wait = 0, QUIET_INTERVALS if self.adaptive else 1
         deadline_ms = self.now_ms + 1_000 * seconds_max
-        while quiet < 3 or any(region.controller.pending for region in self.regions.values()):
+        while quiet < longest_wait + 2 or any(region.controller.pending for region in self.regions.values()):
             assert self.now_ms < deadline_ms, "markers never stop in an idle topic"
             self.now_ms += INTERVAL_MS
             before = self.entries

@@ -185,6 +185,26 @@ def test_messages_that_arrive_while_we_are_quiet_are_covered_by_a_follow_up():
     world.check()
 
 
+def test_a_message_behind_the_response_of_its_region_is_covered_by_the_next_snapshot_of_the_adaptive_schedule():
+    """c's last message reached a before b, whose response does not cover it. c requests the next snapshot only after
+    QUIET_INTERVALS, since none of its subscriptions is ahead; that requires a follow-up of a. Found by chance."""
+    world = World("abc", adaptive=True)
+    slow = (("b", "c"), ("c", "a"))
+    world.publish("c")
+    for region in ("b", "c"):
+        world.exchange(slow)
+        world.now_ms += INTERVAL_MS
+        world.regions[region].tick()
+    for _ in range(4):
+        world.exchange(slow)
+    world.publish("c")
+    world.exchange((("b", "a"), ("c", "b")))
+    world.settle()
+    world.regions["a"].consume(-1, cumulative=True)
+    world.settle()
+    assert [world.open_messages(name) for name in "abc"] == [[], [], []]
+
+
 # The purpose of each condition.
 
 CHANCES = [0.05, 0.3, 1.0]
