@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def _on_processes(run: Callable[[int], R], seeds: Iterator[int], jobs: int) -> G
     # when it collects an object of DuckDB or Arrow that waits for its own threads.
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload([_module_of(run)])
+    resource_tracker.ensure_running()  # otherwise the pool starts it, which ends the blocking of the signals
     with _blocked(_END_SIGNALS):
         pool = server.Pool(jobs, _ignore_interrupts)
     with pool:

@@ -144,9 +144,11 @@ async def test_without_a_limit_no_client_is_paused() -> None:
     assert user.events == []
 
 
-async def attack(world: Regions, stack: contextlib.AsyncExitStack, count: int) -> list[RawClient]:
-    """Open connections that hold an incomplete frame of LIMIT_BYTES each."""
-    frame = send_frame(1, 0, data=entry(b"x" * LIMIT_BYTES))
+async def attack(
+    world: Regions, stack: contextlib.AsyncExitStack, count: int, frame_bytes: int = LIMIT_BYTES
+) -> list[RawClient]:
+    """Open connections that hold an incomplete frame each."""
+    frame = send_frame(1, 0, data=entry(b"x" * frame_bytes))
     clients = [await stack.enter_async_context(raw_client(world)) for _ in range(count)]
     for number, client in enumerate(clients):
         await client.open_producer(name=f"attacker {number}", topic=f"attacked-{number}")
@@ -165,7 +167,7 @@ async def test_incomplete_frames_of_many_clients_use_bounded_memory_and_delay_no
         contextlib.AsyncExitStack() as stack,
     ):
         memory = world.running["us"].resources.clients
-        attackers = await attack(world, stack, 12)
+        attackers = await attack(world, stack, 12, LIMIT_BYTES // 4)  # three of them are within the limit
         await until(lambda: len(memory.paused) > 5)
         # Small messages, consumers and other regions are served.
         producer = await client.producer("orders")
