@@ -90,6 +90,7 @@ def remove(path: Path, pattern: str) -> None:
         file.unlink()
 
 
+@pytest.mark.long
 @ALL_RUNS
 @pytest.mark.parametrize(
     ("kind", "pattern"), [("logs", "regions/*/log.sqlite"), ("histories", "history/*.jsonl")]
