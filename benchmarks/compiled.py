@@ -9,20 +9,17 @@ machine disturb less than rates.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.against_version import one_round
 from scripts.compile import build, remove
 
 HERE = Path(__file__).parent.parent
 COPIED = ("benchmarks", "clusters", "emulator", "geoemu", "spark_jobs", "tests", "topology.yaml")
-ROUND_SECONDS_MAX = 1200
 ROUND = """
 import asyncio, json, time
 from benchmarks import open_topics, raw_load, replicated_load
@@ -69,22 +66,6 @@ def copy_of_checkout(folder: Path, *, compiled: bool) -> Path:
     return folder
 
 
-def one_round(version: Path) -> list[float]:
-    done = subprocess.run(
-        [sys.executable, "-c", ROUND],
-        cwd=version,
-        env=os.environ | {"PYTHONPATH": str(version)},
-        capture_output=True,
-        text=True,
-        timeout=ROUND_SECONDS_MAX,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{version}: {done.stderr.strip()[-2000:]}")
-    figures: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
 def table(rounds: int = 5) -> str:
     """Medians of both builds as a Markdown table."""
     with tempfile.TemporaryDirectory(prefix="geoemu-bench-") as folder:
@@ -95,7 +76,7 @@ def table(rounds: int = 5) -> str:
         results: dict[str, list[list[float]]] = {name: [] for name in builds}
         for number in range(rounds):
             for name in builds if number % 2 == 0 else reversed(builds):
-                results[name].append(one_round(builds[name]))
+                results[name].append(one_round(builds[name], ROUND))
     rows = ["| processor time | sources (µs) | compiled (µs) | gain |", "|---|---|---|---|"]
     for column, title in enumerate(TITLES):
         pure, compiled = (statistics.median(row[column] for row in results[name]) for name in builds)

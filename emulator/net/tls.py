@@ -66,7 +66,7 @@ NoteRefusal = Callable[[TlsRefusal, str], None]
 def _ignore(refusal: TlsRefusal, sentence: str) -> None: ...
 
 
-class Limits(Protocol):
+class HandshakeLimits(Protocol):
     """The limits of the connections of a port."""
 
     def admit(self, connection: AcceptedConnection, host: str) -> bool:
@@ -81,7 +81,7 @@ class LimitedConnection(Protocol):
     """A protocol with limits in which the handshakes of its connections count, too."""
 
     @property
-    def handshakes(self) -> Limits: ...
+    def handshakes(self) -> HandshakeLimits: ...
 
 
 class TlsNetwork:

@@ -1,7 +1,7 @@
 """Start the regions of a run as forks of one process (`emulator.broker.fork_server`), where the system can.
 
-Three regions then import the broker once instead of three times. Where no server can be started, `open_fork_server`
-returns None, and each region is started as a program of its own, which also reports what is wrong.
+Three regions then import the broker once instead of three times. Where no server can be started, or it does not respond
+in time, each region is started as a program of its own, which also reports what is wrong.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import select
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -16,6 +17,9 @@ from pathlib import Path
 
 PROGRAM = (sys.executable, "-m", "emulator.broker.fork_server")
 READY = b"ready\n"
+READY_SECONDS = 30.0
+"""Time for the imports; also on a busy machine they take a few seconds."""
+FORK_SECONDS = 10.0
 
 
 class ForkServer:
@@ -26,7 +30,7 @@ class ForkServer:
 
     def fork(self, config: Path, output: Path) -> int | None:
         """Start a region with its region.json and the file for its output. Return the id of its process; None: the
-        server has ended."""
+        server has ended, or does not respond, and is killed."""
         requests, responses = self._process.stdin, self._process.stdout
         assert requests is not None
         assert responses is not None
@@ -34,6 +38,8 @@ class ForkServer:
             requests.write(json.dumps([str(config), str(output)]).encode() + b"\n")
         except OSError:
             return None
+        if not select.select([responses], [], [], FORK_SECONDS)[0]:
+            self._process.kill()
         line = responses.readline()
         return int(line) if line.strip().isdigit() else None
 
@@ -59,7 +65,12 @@ async def open_fork_server(
     with process:  # closes its input, at whose end it ends, and waits for it
         assert process.stdout is not None
         try:
-            is_ready = await asyncio.to_thread(process.stdout.readline) == READY
+            is_ready = False
+            with contextlib.suppress(TimeoutError):
+                response = asyncio.to_thread(process.stdout.readline)
+                is_ready = await asyncio.wait_for(response, READY_SECONDS) == READY
+            if not is_ready:
+                process.kill()
             yield ForkServer(process) if is_ready else None
         except BaseException:
             process.kill()

@@ -100,6 +100,8 @@ BROKEN_SERVERS = {
     "prints something else": "print('no module')",
     "ends after it was ready": "print('ready', flush=True)",
     "answers with no process id": "print('ready', flush=True); input(); print('sorry', flush=True)",
+    "is never ready": "input()",
+    "never responds": "print('ready', flush=True); input(); import time; time.sleep(1000)",
     "is killed": "import os; print('ready', flush=True); os.kill(os.getpid(), 9)",
 }
 
@@ -109,6 +111,8 @@ def test_without_a_working_server_regions_start_as_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     monkeypatch.setattr(fork_server, "PROGRAM", (sys.executable, "-c", program))
+    monkeypatch.setattr(fork_server, "READY_SECONDS", 1.0)
+    monkeypatch.setattr(fork_server, "FORK_SECONDS", 0.2)
 
     async def steps(runtime: ProcessRuntime) -> None:
         pids = await pids_of(runtime)

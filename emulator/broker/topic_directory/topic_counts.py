@@ -66,12 +66,15 @@ class TopicCounts:
     def _note(self, name: str, reason: int, applies: bool) -> None:
         if self._reasons is None:
             return
-        of_namespace = self._reasons.setdefault(_namespace_of(name), {})
+        namespace = _namespace_of(name)
+        of_namespace = self._reasons.setdefault(namespace, {})
         before = of_namespace.get(name, 0)
         if after := before | reason if applies else before & ~reason:
             of_namespace[name] = after
         else:
             of_namespace.pop(name, None)
+            if not of_namespace:
+                del self._reasons[namespace]
 
     # Queries.
 
