@@ -53,7 +53,7 @@ class BrokerSettings:
     disk reads."""
     state_checkpoint_entries: int = 10_000
     """Maximum number of entries that a restart reads again to rebuild deduplication and replication state."""
-    exclusive_patience_ms: int = 5_000
+    exclusive_grace_period_ms: int = 5_000
     """Time after a restart or an unload for which a topic is reserved for its exclusive producer, and waiting
     producers keep their order. 0: the first producer that connects becomes the owner."""
     allow_auto_topic_creation: bool = True

@@ -54,7 +54,7 @@ SWITCHES: Mapping[str, Switch] = {
         upstream=(
             "the first producer that returns gets it; usually that is a waiter, and the owner is fenced"
         ),
-        here="the owner gets it back within `exclusive_patience_ms`, and waiters keep their order",
+        here="the owner gets it back within `exclusive_grace_period_ms`, and waiters keep their order",
         why="an owner that did not fail is not retired by the broker (PIP-440)",
     ),
     "fenced_producers": Switch(

@@ -37,7 +37,7 @@ SETTINGS_THAT_MAY_BE_ZERO = (
     "connections_max",
     "connections_per_host_max",
     "consumers_per_connection_max",
-    "exclusive_patience_ms",
+    "exclusive_grace_period_ms",
     "failed_authentications_per_host_max",
     "failover_delay_ms",
     "http_connections_max",

@@ -16,7 +16,7 @@ from emulator.errors import GeoemuError
 from emulator.runtimes.contract import Runtime
 from emulator.runtimes.status_json import status_to_json
 
-PATIENCE_SECONDS: Final = 0.5
+REFRESH_SECONDS: Final = 0.5
 """Time for which a request waits for a refresh before it receives the status of the refresh before."""
 FIRST_SECONDS: Final = 10.0
 """Time for which a request waits if there is no status yet."""
@@ -38,8 +38,8 @@ class StatusObserver:
         `problem`, why the run cannot be observed now, or an empty text."""
         if self._refresh is None or self._refresh.done():
             self._refresh = asyncio.create_task(self._load_once())
-        patience = FIRST_SECONDS if self._status is None and not self._problem else PATIENCE_SECONDS
-        await asyncio.wait({self._refresh}, timeout=patience)
+        seconds = FIRST_SECONDS if self._status is None and not self._problem else REFRESH_SECONDS
+        await asyncio.wait({self._refresh}, timeout=seconds)
         age = 0.0 if self._status is None else asyncio.get_running_loop().time() - self._loaded_at
         return {"status": self._status, "age_ms": round(age * 1000), "problem": self._problem}
 

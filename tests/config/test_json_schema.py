@@ -32,7 +32,7 @@ def test_zero_is_valid_wherever_a_description_gives_it_a_meaning() -> None:
     described = {
         name: field["minimum"] for name, field in fields if ZERO.search(field.get("description", ""))
     }
-    assert {"topic_idle_ms", "exclusive_patience_ms", "transaction_coordinators"} <= described.keys()
+    assert {"topic_idle_ms", "exclusive_grace_period_ms", "transaction_coordinators"} <= described.keys()
     assert {name: least for name, least in described.items() if least > 0} == {}
 
 

@@ -171,12 +171,12 @@ class TestExceptions:
                 tmp_path,
                 """
                 clusters: [americas]
-                settings: {topic_idle_ms: 0, exclusive_patience_ms: 0, metadata_sync_clock_ahead_ms_max: 0}
+                settings: {topic_idle_ms: 0, exclusive_grace_period_ms: 0, metadata_sync_clock_ahead_ms_max: 0}
                 """,
             )
         )
         settings = topology.regions[0].settings
-        assert settings.topic_idle_ms == settings.exclusive_patience_ms == 0
+        assert settings.topic_idle_ms == settings.exclusive_grace_period_ms == 0
         assert settings.metadata_sync_clock_ahead_ms_max == 0  # a scenario may override it with 0, too
 
     def test_anchors_and_merges_work(self, tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ class TopicAccess:
         rules, has_grace_period = _access_rules(frozenset(region.config.compatibility.items()))
         self._topic = topic
         self._transactions = transactions
-        patience_ms = region.config.settings.exclusive_patience_ms
-        self._grace_seconds = patience_ms / 1000 if has_grace_period else 0.0
+        grace_period_ms = region.config.settings.exclusive_grace_period_ms
+        self._grace_seconds = grace_period_ms / 1000 if has_grace_period else 0.0
         queued_before = stored_wait_queue(region.store, topic.full_name) if self._grace_seconds > 0 else {}
         newest = newest_grant(region.store, topic.full_name)
         self._last_owner = "" if newest is None else newest.owner

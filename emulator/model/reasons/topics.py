@@ -174,8 +174,8 @@ class TopicCauses:
     )
     ACCESS_KEPT = _access(
         "{producer!r} waits: the former owner may reconnect",
-        "the topic was loaded again and its owner has `exclusive_patience_ms` to reconnect",
-        ("{owner!r} to reconnect, or its time-out (exclusive_patience_ms) to expire",),
+        "the topic was loaded again and its owner has `exclusive_grace_period_ms` to reconnect",
+        ("{owner!r} to reconnect, or its time-out (exclusive_grace_period_ms) to expire",),
     )
     ACCESS_OWNED = _access(
         "{producer!r} waits for exclusive access: {owner!r} owns the topic, {published} and its connection"

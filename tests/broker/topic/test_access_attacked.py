@@ -19,9 +19,9 @@ from emulator.simulation.world import World
 from emulator.storage.contract import Versioned
 from tests.broker.regions import broker_of
 from tests.broker.topic.test_exclusive_producers import (
-    PATIENT,
     SLOW,
     TOPIC,
+    WITH_GRACE_PERIOD,
     Contender,
     contenders,
     entries,
@@ -80,7 +80,7 @@ async def test_a_damaged_grant_makes_only_its_topic_unavailable_with_a_clear_err
 @pytest.mark.parametrize(
     "value", [*DAMAGED, b'[["c"]]', b'[["c", null]]', b'[["c", 1e999]]'], ids=lambda v: repr(v[:24])
 )
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_a_damaged_wait_queue_loses_only_the_order(world: World, value: bytes) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a")
     world.kill("us")
@@ -90,7 +90,7 @@ async def test_a_damaged_wait_queue_loses_only_the_order(world: World, value: by
     await world.simulation.until(lambda: sorted(in_line(world)) == ["a", "c"])
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_owner_and_queue_order_survive_fifty_concurrent_unloads(world: World) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a", "b")
     began = world.simulation.now
@@ -102,7 +102,7 @@ async def test_owner_and_queue_order_survive_fifty_concurrent_unloads(world: Wor
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_waiting_producers_are_served_in_the_new_topic_after_a_deletion(
     world: World, seed: int
 ) -> None:
@@ -122,7 +122,7 @@ def owns(w: World) -> str:
     return "" if owner is None else owner.producer_name
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_waiting_producers_survive_a_failing_store(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
     disk = world.regions["us"].medium
@@ -138,7 +138,7 @@ async def test_waiting_producers_survive_a_failing_store(world: World) -> None:
     await second.opening
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_a_failed_promotion_is_repeated_when_the_store_recovers(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
     disk = world.regions["us"].medium
@@ -176,7 +176,7 @@ async def test_no_pending_send_of_a_fenced_producer_is_stored_after_the_new_epoc
     assert len(outcomes) - len(refused) <= len(stored) - 1
 
 
-@pytest.mark.world("us", disk=SLOW, settings=PATIENT)
+@pytest.mark.world("us", disk=SLOW, settings=WITH_GRACE_PERIOD)
 async def test_a_stop_during_a_promotion_leaves_one_owner(world: World) -> None:
     owner, first, second = await contenders(world, "owner", "first", "second")
     owner.die()
@@ -234,7 +234,7 @@ async def test_a_long_wait_queue_is_explained_in_a_readable_line(world: World) -
     await owner.producer.send(b"fine")
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_queue_places_survive_a_restart_for_the_grace_period_only(
     world: World,
 ) -> None:
@@ -260,7 +260,7 @@ async def test_queue_places_survive_a_restart_for_the_grace_period_only(
     assert not second.has_it
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_a_topic_that_failed_to_load_decides_nothing_afterwards(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +281,7 @@ async def test_a_topic_that_failed_to_load_decides_nothing_afterwards(
     await unload(world)
     await owner.producer.send(b"still mine")
     assert fails == 0
-    await asyncio.sleep(3 * PATIENT.exclusive_patience_ms / 1000)
+    await asyncio.sleep(3 * WITH_GRACE_PERIOD.exclusive_grace_period_ms / 1000)
     await owner.producer.send(b"and still")
     granted = newest_grant(broker_of(world).store, TOPIC)
     assert granted is not None

@@ -22,8 +22,8 @@ from tests.broker.regions import broker_of
 TOPIC = "persistent://public/default/orders"
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
 WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
-PATIENT = BrokerSettings(exclusive_patience_ms=5_000)
-IMPATIENT = replace(PATIENT, exclusive_patience_ms=0)
+WITH_GRACE_PERIOD = BrokerSettings(exclusive_grace_period_ms=5_000)
+WITHOUT_GRACE_PERIOD = replace(WITH_GRACE_PERIOD, exclusive_grace_period_ms=0)
 SLOW = DiskFaults(commit_seconds=(0.2, 0.2))
 REMOTE = RemoteFaults(commit_seconds=(0.2, 0.2))
 QUICK = ClientSettings(backoff_seconds=0.05, backoff_seconds_max=0.4)
@@ -139,7 +139,7 @@ async def test_a_waiting_producer_that_is_closed_leaves_the_queue(world: World) 
     assert last.producer.topic_epoch == 1
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_owner_and_queue_order_survive_an_unload(
     world: World,
 ) -> None:
@@ -153,7 +153,7 @@ async def test_owner_and_queue_order_survive_an_unload(
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_owner_and_queue_order_survive_a_kill(world: World, seed: int) -> None:
     owner, *_ = await contenders(world, "owner", "c", "a", "b")
     await world.simulation.until(lambda: in_line(world) == ["c", "a", "b"])
@@ -165,7 +165,7 @@ async def test_owner_and_queue_order_survive_a_kill(world: World, seed: int) -> 
     assert owner.producer.topic_epoch == 0
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_an_owner_that_died_with_the_region_is_waited_for_during_the_grace_period(world: World) -> None:
     owner, waiter = await contenders(world, "owner", "waiter")
     owner.die()
@@ -180,8 +180,10 @@ async def test_an_owner_that_died_with_the_region_is_waited_for_during_the_grace
 @pytest.mark.parametrize(
     "where",
     [
-        pytest.param("its own disk", marks=pytest.mark.world("us", disk=SLOW, settings=IMPATIENT)),
-        pytest.param("a log elsewhere", marks=pytest.mark.world("us", disk=REMOTE, settings=IMPATIENT)),
+        pytest.param("its own disk", marks=pytest.mark.world("us", disk=SLOW, settings=WITHOUT_GRACE_PERIOD)),
+        pytest.param(
+            "a log elsewhere", marks=pytest.mark.world("us", disk=REMOTE, settings=WITHOUT_GRACE_PERIOD)
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ async def test_replicators_do_not_prevent_exclusive_access(world: World) -> None
     await world.quiet()
 
 
-@pytest.mark.world("us", settings=replace(PATIENT, topic_idle_ms=500))
+@pytest.mark.world("us", settings=replace(WITH_GRACE_PERIOD, topic_idle_ms=500))
 async def test_a_topic_with_a_waiting_producer_is_not_unloaded(world: World) -> None:
     shared = await world.client("us").producer(TOPIC, name="shared")
     waiter = Contender(world, "waiter")
@@ -269,7 +271,7 @@ async def test_shared_producers_are_admitted_after_the_owner_left(world: World) 
     await shared.send(b"hello")
 
 
-@pytest.mark.world("us", settings=PATIENT, disk=SLOW)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD, disk=SLOW)
 async def test_a_claim_being_granted_during_an_unload_is_answered_at_once(
     world: World,
 ) -> None:
@@ -286,7 +288,7 @@ async def test_a_claim_being_granted_during_an_unload_is_answered_at_once(
     assert world.simulation.now - began < 2.0
 
 
-@pytest.mark.world("us", settings=PATIENT)
+@pytest.mark.world("us", settings=WITH_GRACE_PERIOD)
 async def test_queue_places_survive_a_clock_that_was_set_back(world: World) -> None:
     owner, early = await contenders(world, "owner", "early")
     world.regions["us"].host.wall_clock_ms.jump(-3_600_000)

@@ -27,7 +27,7 @@ async def test_a_fenced_owner_s_transaction_is_aborted_and_the_next_one_s_messag
 
 
 async def test_an_owner_s_transaction_is_aborted_when_another_producer_gets_the_topic_after_a_kill() -> None:
-    async with regions("us", exclusive_patience_ms=50) as world, world.client("us") as second:
+    async with regions("us", exclusive_grace_period_ms=50) as world, world.client("us") as second:
         async with world.client("us") as first:
             owner = await first.producer(TOPIC, name="first", access_mode=AccessMode.EXCLUSIVE)
             transaction = await first.new_transaction()

@@ -31,7 +31,7 @@ MODES = (
 )
 UNLOAD = f"/admin/v2/persistent/{NAMESPACE}/{TOPIC}/unload"
 DONE = 204
-PATIENCE_MS = (0, 200, 1_000, 5_000)
+GRACE_PERIODS_MS = (0, 200, 1_000, 5_000)
 
 
 WORKLOAD = Workload("claim")
@@ -59,7 +59,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     regions = random.sample(plan.regions, 1 if random.random() < 0.7 else min(2, len(plan.regions)))
     for region in regions:
         plan = (_in_a_hush if random.random() < 0.3 else _with_claimants)(random, plan, region)
-    topology = _with_patience(plan.topology, random.choice(PATIENCE_MS))
+    topology = _with_grace_period(plan.topology, random.choice(GRACE_PERIODS_MS))
     return replace(plan, topology=topology, faults=tuple(sorted(plan.faults, key=lambda one: one.at_seconds)))
 
 
@@ -137,12 +137,12 @@ def _trouble(random: Random, region: str, clients: list[str], seconds: float) ->
     return random.choice(kinds)
 
 
-def _with_patience(topology: Topology, milliseconds: int) -> Topology:
+def _with_grace_period(topology: Topology, milliseconds: int) -> Topology:
     clusters = tuple(
         replace(
             cluster,
             regions=tuple(
-                replace(one, settings=replace(one.settings, exclusive_patience_ms=milliseconds))
+                replace(one, settings=replace(one.settings, exclusive_grace_period_ms=milliseconds))
                 for one in cluster.regions
             ),
         )

@@ -867,7 +867,7 @@ async def access_elsewhere(world: Regions, us: Client) -> Steps:
         yield
 
 
-@in_regions(Cause.ACCESS_KEPT, *ORDERS, names=("us",), exclusive_patience_ms=600)
+@in_regions(Cause.ACCESS_KEPT, *ORDERS, names=("us",), exclusive_grace_period_ms=600)
 async def access_kept(world: Regions, us: Client) -> Steps:
     async with world.client("us") as former:
         await former.producer(TOPIC, name="owner", access_mode=AccessMode.EXCLUSIVE)
