@@ -17,7 +17,7 @@ class BrokerSettings:
     """The same for connections between regions."""
     peer_reconnect_backoff_ms: int = 50
     peer_reconnect_backoff_ms_max: int = 250
-    replication_window_entries: int = 1_000
+    replication_window_entries: int = 4_000
     replication_window_bytes: int = 8_388_608
     snapshot_interval_ms: int = 1_000
     """PIP-33: interval at which subscription snapshots are attempted while there is traffic."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from emulator.broker.replication.replicator import LIVE_ENTRIES, PART_ENTRIES, Replicator
+from emulator.broker.replication.replicator import GROWTH_ENTRIES_MAX, LIVE_ENTRIES, PART_ENTRIES, Replicator
 from emulator.broker.topic.pending_publish import LET_PASS_SECONDS, IssuedAppends
 from emulator.core.replication.progress import ReplicatorState
 from emulator.simulation.world import World, world
@@ -72,8 +72,8 @@ async def test_a_part_grows_with_what_is_published_between_parts(world: World) -
     assert [replicator._part(), replicator._part()] == [PART_ENTRIES + 30] * 2
     await producer.send(b"2")
     assert [replicator._part(), replicator._part()] == [PART_ENTRIES + 1] * 2
-    await asyncio.gather(*(producer.send(b"3") for _ in range(LIVE_ENTRIES + 10)))
-    assert replicator._part() == PART_ENTRIES + LIVE_ENTRIES
+    await asyncio.gather(*(producer.send(b"3") for _ in range(GROWTH_ENTRIES_MAX + 10)))
+    assert replicator._part() == PART_ENTRIES + GROWTH_ENTRIES_MAX
     world.heal("us", "eu")
     await world.simulation.until(lambda: replicator.lifecycle.is_connected)
     assert replicator._part() == PART_ENTRIES
