@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.authentication.refusals import TLS_HANDSHAKE
 from emulator.broker.links.emulation import LinkCut
 from emulator.broker.replication import peer_auth
+from emulator.broker.replication.link_handshake import LinkHandshake
 from emulator.broker.replication.link_requests import LinkRequests
 from emulator.broker.replication.reconnection import Reconnection
 from emulator.config.region import PeerConfig
@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
 """Maximum time of a connection attempt, including the time for which the emulated link holds it."""
-HANDSHAKE_SECONDS = 15.0
-"""Maximum time from an open connection to CONNECTED; longer than what the remote region allows, which sends ERROR."""
 ENDED_BY_PEER = (
     "it ended the connection before the first response, as for a certificate that it refuses; see its log"
 )
@@ -93,8 +91,7 @@ class PeerLink(asyncio.Protocol):
         self._reconnection = Reconnection(region, self.start)
         self._failure_detector = FailureDetector()
         self._keep_alive: asyncio.TimerHandle | None = None
-        self._handshake: asyncio.TimerHandle | None = None
-        """Timer of the handshake's time limit."""
+        self._handshake = LinkHandshake(region.config, config.region, self.write, self._handshake_timed_out)
         self._closed = False
         self._is_connecting = False
         """Whether a connection attempt is pending, so that there is never a second one."""
@@ -224,24 +221,15 @@ class PeerLink(asyncio.Protocol):
         self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
         self._failure_detector.heard()
         self._schedule_keep_alive()
-        self._handshake = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._handshake_timed_out)
-        name = self.region.config.region.encode()
-        connect = commands.Connect(
-            "geoemu-replicator",
-            commands.PROTOCOL_VERSION,
-            peer_auth.METHOD,
-            name,
-            wants_source_positions=True,
-        )
-        transport.write(connect.encode())
+        self._handshake.begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
         was_connected, self.connected = self.connected, False
         self._transport = None
         self.requests.fail(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
-        for timer in (self._keep_alive, self._handshake):
-            if timer is not None:
-                timer.cancel()
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        self._handshake.end()
         lost = self._loss(exc, was_connected=was_connected)
         if not self.is_removed:
             self.why_not, self._refusal = self._refusal or lost, NO_REASON
@@ -273,10 +261,10 @@ class PeerLink(asyncio.Protocol):
             for user in list(self._users.values()):
                 user.interval_over()
 
-    def _handshake_timed_out(self) -> None:
+    def _handshake_timed_out(self, seconds: float) -> None:
         """Abort a connection whose handshake does not end, although the peer may respond to PINGs."""
         if self._transport is not None:
-            self._refusal = Cause.LINK_UNFINISHED(region=self.config.region, seconds=HANDSHAKE_SECONDS)
+            self._refusal = Cause.LINK_UNFINISHED(region=self.config.region, seconds=seconds)
             self._transport.abort()
 
     def close(self) -> None:
@@ -332,8 +320,7 @@ class PeerLink(asyncio.Protocol):
         if type_ == CommandType.PING:
             self.write(PONG_FRAME)
         elif type_ == CommandType.AUTH_CHALLENGE:
-            challenge = commands.AuthChallenge.read(data)
-            self._send_proof(challenge.method, challenge.data)
+            self._handshake.respond(commands.AuthChallenge.read(data))
         elif type_ == CommandType.CONNECTED:
             self._establish(commands.Connected.read(data).max_message_bytes)
         elif type_ == CommandType.PRODUCER_SUCCESS:
@@ -375,29 +362,11 @@ class PeerLink(asyncio.Protocol):
         producer_id = self.requests.pop_producer_request(request_id)
         return None if producer_id is None else self._users.get(producer_id)
 
-    def _send_proof(self, method: str, nonce: bytes) -> None:
-        if method == peer_auth.METHOD:
-            config = self.region.config
-            proof = peer_auth.proof_of(config.run_secret, nonce, config.region, self.config.region)
-            self.write(commands.AuthResponse(method, proof + self._token()).encode())
-
-    def _token(self) -> bytes:
-        """Return the token of this region, as its file contains it now; empty: it has none."""
-        authentication = self.region.config.security.authentication
-        if authentication is None or not authentication.region_token:
-            return b""
-        try:
-            return Path(authentication.region_token).read_bytes().strip()
-        except OSError as failure:  # the peer refuses the connection, which is retried
-            logger.warning("the token of this region cannot be read: %s", failure)
-            return b""
-
     def _establish(self, max_message_bytes: int | None) -> None:
         if self.connected:  # CONNECTED was duplicated
             return
         self.connected = True
-        if self._handshake is not None:
-            self._handshake.cancel()
+        self._handshake.end()
         if max_message_bytes is not None:
             self.entry_bytes_max = max_message_bytes + FRAME_PADDING_BYTES - COMMAND_BYTES_MAX
         self.since_ms = self.region.environment.wall_clock_ms()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.broker.replication.link import HANDSHAKE_SECONDS
+from emulator.broker.replication.link_handshake import HANDSHAKE_SECONDS
 from emulator.broker.replication.replicator import Replicator
 from emulator.client import EARLIEST, InitialPosition, Producer
 from emulator.config.broker_settings import BrokerSettings

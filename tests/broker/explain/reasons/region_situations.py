@@ -16,7 +16,7 @@ import pytest
 import tests.broker.regions as set_up
 from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.explain.topics import explain
-from emulator.broker.replication import link as link_module
+from emulator.broker.replication import link_handshake as handshake_module
 from emulator.broker.replication import replicator as replicator_module
 from emulator.broker.replication.link import PeerLink
 from emulator.broker.replication.replicator import Replicator
@@ -186,7 +186,7 @@ async def link_silent(world: Regions, us: Client) -> Steps:
 async def link_unfinished(world: Regions, us: Client) -> Steps:
     link = world.links["us", "eu"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link_module, "HANDSHAKE_SECONDS", 0.05)
+        patch.setattr(handshake_module, "HANDSHAKE_SECONDS", 0.05)
         link.set(outbound=False, frame_faults=(FrameFault(FrameAction.DROP, "connected", 1_000),))
         link.reset()
         yield
