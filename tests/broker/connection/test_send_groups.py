@@ -7,11 +7,10 @@ is read. The stored entries, the responses to each producer, the statistics and 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -25,7 +24,15 @@ from emulator.wire.command_types import CommandType
 from emulator.wire.entry import build_entry, plain_entry
 from emulator.wire.entry_layout import assemble
 from emulator.wire.frames import PING_FRAME, FrameBuffer, frame_of, simple_frame
-from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
+from emulator.wire.protobuf import decode_command, length_delimited, varint
+from tests.broker.connection.send_streams import (
+    DAMAGES,
+    NOT_PLAIN,
+    UNREADABLE_FIELDS,
+    ReceivingRegion,
+    damaged,
+    maybe_violated,
+)
 from tests.broker.connection.without_socket import (
     PAYLOAD_BYTES_MAX,
     ConnectionWithoutSocket,
@@ -35,7 +42,7 @@ from tests.broker.connection.without_socket import (
     plain_metadata,
     split,
 )
-from tests.broker.regions import regions, until
+from tests.broker.regions import until
 
 pytestmark = pytest.mark.usefixtures("simulation")
 
@@ -115,20 +122,7 @@ Build = Any
 """(producer id, sequence id) -> the frame of a SEND."""
 
 metadatas = plain_metadata()
-SPECIAL: list[dict[str, Any]] = [
-    {"num_messages_in_batch": 3, "highest_sequence_id": 2},
-    {"num_messages_in_batch": 1},
-    {"num_messages_in_batch": 0},
-    {"highest_sequence_id": 2**63 + 7},
-    {"num_chunks_from_msg": 3, "chunk_id": 0, "uuid": "u"},
-    {"num_chunks_from_msg": 3, "chunk_id": 2, "uuid": "u"},
-    {"marker_type": 10},
-    {"replicated_from": "eu"},
-    {"replicate_to": ["eu"]},
-    {"deliver_at_time": 5},
-    {"txnid_least_bits": 1, "txnid_most_bits": 0},
-    {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")]},
-]
+SPECIAL: list[dict[str, Any]] = [*NOT_PLAIN, {"replicated_from": "eu"}, {"replicate_to": ["eu"]}]
 """Metadata of messages that are not plain."""
 
 
@@ -150,17 +144,11 @@ def forged(change: str) -> Build:
         name = PRODUCERS.get(producer_id, "?")
         entry = plain_entry(name, sequence_id, 1, b"forged")
         begin = length_delimited(1, name.encode()) + b"\x10" + varint(sequence_id) + b"\x18\x01"
+        if change in DAMAGES:
+            entry = damaged(change, entry)
+        elif change in UNREADABLE_FIELDS:
+            entry = assemble(begin + UNREADABLE_FIELDS[change], b"forged")
         match change:
-            case "checksum":
-                entry = entry[:-1] + b"?"
-            case "no checksum":
-                entry = entry[6:]
-            case "broker metadata":
-                entry = b"\x0e\x02\0\0\0\0" + entry
-            case "nothing":
-                entry = b""
-            case "short":
-                entry = entry[:8]
             case "another name":
                 entry = plain_entry("v", sequence_id, 1, b"forged")
             case "a second name":
@@ -169,16 +157,6 @@ def forged(change: str) -> Build:
                 entry = assemble(begin + b"\x10" + varint(sequence_id + 40), b"forged")
             case "another sequence id":
                 entry = plain_entry(name, sequence_id + 7, 1, b"forged")
-            case "an unannounced batch":
-                entry = assemble(begin + tag(11) + b"\x03", b"forged")
-            case "no key":
-                entry = assemble(begin + length_delimited(6, b"\xff"), b"forged")
-            case "unreadable properties":
-                entry = assemble(begin + length_delimited(4, b"\xff"), b"forged")
-            case "no metadata":
-                entry = assemble(b"", b"forged")
-            case "too much metadata":
-                entry = entry[:6] + b"\xff\xff\xff\xff" + entry[10:]
             case "a longer command":
                 body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id) + b"\x18\x01"
                 return frame_of(b"\x08\x06\x32" + bytes((len(body),)) + body, entry)
@@ -190,9 +168,8 @@ def forged(change: str) -> Build:
 
 
 FORGERIES = (
-    "checksum", "no checksum", "broker metadata", "nothing", "short", "another name", "a second name",
-    "a second sequence id", "another sequence id", "no key", "unreadable properties", "no metadata",
-    "too much metadata", "an unannounced batch", "a longer command", "a transaction",
+    *DAMAGES, *UNREADABLE_FIELDS, "another name", "a second name", "a second sequence id", "another sequence id",
+    "a longer command", "a transaction",
 )  # fmt: skip
 
 plain = st.builds(usual, metadatas, payloads)
@@ -208,14 +185,6 @@ sends = st.tuples(
 """(producer id, differences to the sequence id before, how the messages are built)."""
 runs = st.tuples(st.sampled_from([1, 2, 3]), st.integers(2, 20).map(lambda number: [1] * number), plain)
 """Messages as a producer usually sends them."""
-violations = st.sampled_from(
-    [
-        send_frame(77, 0, data=plain_entry("a", 0, 1, b"x")),
-        frame_of(b"\x08\x06\x32\x03\x08\x01\x10", plain_entry("a", 0, 1, b"x")),
-        b"\xff\xff\xff\xff\0\0\0\0",
-    ]
-)
-"""Frames that close the connection."""
 
 
 @st.composite
@@ -233,26 +202,18 @@ def streams(draw: st.DrawFn) -> list[bytes]:
         for step in of_part:
             next_ids[producer_id] = max(0, next_ids[producer_id] + step)
             frames.append(build(producer_id, next_ids[producer_id]))
-    if draw(st.integers(0, 9)) == 0:
-        frames.insert(draw(st.integers(0, len(frames))), draw(violations))
-    return frames
+    return maybe_violated(draw, frames)
 
 
-class Served:
-    """A region whose event loop runs while a test plays a stream."""
-
-    def __init__(self, *, deduplication: bool) -> None:
-        self._runner = asyncio.Runner()
-        self._world = regions("us", deduplication=deduplication, max_message_bytes=PAYLOAD_BYTES_MAX)
-        self._numbers = count()
-        self.world = self._runner.run(self._world.__aenter__())
+class Served(ReceivingRegion):
+    """A region that serves a client."""
 
     def play(self, reads: Sequence[bytes], *, waits: bool) -> Client:
         """Publish a stream to new topics; `waits`: each read has its outcome before the next one."""
-        return self._runner.run(self._play(reads, waits))
+        return self.run(self._play(reads, waits))
 
     async def _play(self, reads: Sequence[bytes], waits: bool) -> Client:
-        client = Client(self.world, f"{next(self._numbers):06}-")
+        client = Client(self.world, self.new_prefix())
         await client.open()
         for data in reads:
             client.read(data)
@@ -262,10 +223,6 @@ class Served:
         client.observe()
         client.connection.connection_lost(None)
         return client
-
-    def close(self) -> None:
-        self._runner.run(self._world.__aexit__(None, None, None))
-        self._runner.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ the next is read. The stored entries, the receipts and refusals, the watermarks 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -33,6 +32,14 @@ from emulator.wire.frames import PING_FRAME, FrameBuffer, frame_of, simple_frame
 from emulator.wire.markers import encode_marker
 from emulator.wire.protobuf import decode_command, length_delimited, tag, varint
 from emulator.wire.source_position import position_property
+from tests.broker.connection.send_streams import (
+    DAMAGES,
+    NOT_PLAIN,
+    UNREADABLE_FIELDS,
+    ReceivingRegion,
+    damaged,
+    maybe_violated,
+)
 from tests.broker.connection.without_socket import (
     PAYLOAD_BYTES_MAX,
     ConnectionWithoutSocket,
@@ -42,7 +49,7 @@ from tests.broker.connection.without_socket import (
     plain_metadata,
     split,
 )
-from tests.broker.regions import RUN_SECRET, regions, until
+from tests.broker.regions import RUN_SECRET, until
 
 TOPICS = {1: "orders", 2: "bills", 3: "loans", 4: "closed"}
 """Producer id -> its topic. The third stream is one of a real Pulsar, the last one is closed before it begins."""
@@ -141,20 +148,11 @@ metadatas = plain_metadata(
     properties=st.just([pb.KeyValue(key="__MSG_PROP_REPL_SOURCE_POSITION", value="1:1")])
 )
 SPECIAL: list[dict[str, Any]] = [
-    {"num_messages_in_batch": 3, "highest_sequence_id": 2},
-    {"num_messages_in_batch": 1},
-    {"num_messages_in_batch": 0},
+    *NOT_PLAIN,
     {"num_messages_in_batch": 90},
-    {"highest_sequence_id": 2**63 + 7},
-    {"num_chunks_from_msg": 3, "chunk_id": 0, "uuid": "u"},
-    {"num_chunks_from_msg": 3, "chunk_id": 2, "uuid": "u"},
-    {"marker_type": 10},
     {"marker_type": 99},
     {"replicated_from": "ap"},
     {"replicate_to": ["us"]},
-    {"deliver_at_time": 5},
-    {"txnid_least_bits": 1, "txnid_most_bits": 0},
-    {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")]},
 ]
 """Metadata of messages that are not plain."""
 
@@ -180,17 +178,11 @@ def forged(change: str) -> Build:
         begin = length_delimited(1, name.encode()) + b"\x10" + varint(sequence_id)
         text = b"%d:%d" % position
         named: dict[str, Any] = {"previous_entry": previous}
+        if change in DAMAGES:
+            entry = damaged(change, entry)
+        elif change in UNREADABLE_FIELDS:
+            entry = assemble(begin + b"\x18\x01" + UNREADABLE_FIELDS[change] + ORIGIN + at, b"forged")
         match change:
-            case "checksum":
-                entry = entry[:-1] + b"?"
-            case "no checksum":
-                entry = entry[6:]
-            case "broker metadata":
-                entry = b"\x0e\x02\0\0\0\0" + entry
-            case "nothing":
-                entry = b""
-            case "short":
-                entry = entry[:8]
             case "no origin":
                 entry = own
             case "another region":
@@ -242,16 +234,6 @@ def forged(change: str) -> Build:
                 return send_frame(producer_id, 2**63 + 5, data=data, **named)
             case "no publish time":
                 entry = assemble(begin + ORIGIN + at, b"forged")
-            case "an unannounced batch":
-                entry = assemble(begin + b"\x18\x01" + tag(11) + b"\x03" + ORIGIN + at, b"forged")
-            case "unreadable properties":
-                entry = assemble(begin + b"\x18\x01" + length_delimited(4, b"\xff") + ORIGIN + at, b"forged")
-            case "a key that is no text":
-                entry = assemble(begin + b"\x18\x01" + length_delimited(6, b"\xff") + ORIGIN + at, b"forged")
-            case "no metadata":
-                entry = assemble(b"", b"forged")
-            case "too much metadata":
-                entry = entry[:6] + b"\xff\xff\xff\xff" + entry[10:]
             case "a marker":
                 marker, _ = encode_marker(SnapshotResponse("none", "eu", position), 1)
                 entry = with_replication(marker, "eu", position)
@@ -288,13 +270,11 @@ def _property(text: bytes) -> bytes:
 
 
 FORGERIES = (
-    "checksum", "no checksum", "broker metadata", "nothing", "short", "no origin", "another region", "a longer region",
-    "no position", "the position before the origin", "a position with a leading zero", "a position with spaces",
+    *DAMAGES, *UNREADABLE_FIELDS, "no origin", "another region", "a longer region", "no position",
+    "the position before the origin", "a position with a leading zero", "a position with spaces",
     "a position without a ledger", "a property of another name", "a negative position", "a position that is too large",
-    "two positions",
-    "two origins", "an origin after the position", "another ledger", "a lower ledger", "a second name", "no name",
-    "a name that is no text", "another sequence id", "a sequence id above the maximum", "no publish time",
-    "an unannounced batch", "unreadable properties", "a key that is no text", "no metadata", "too much metadata",
+    "two positions", "two origins", "an origin after the position", "another ledger", "a lower ledger", "a second name",
+    "no name", "a name that is no text", "another sequence id", "a sequence id above the maximum", "no publish time",
     "a marker", "a marker of another region", "the beginning of the stream", "a negative predecessor",
     "itself as predecessor", "a predecessor far away", "fields in another order", "a predecessor at the end",
     "a transaction", "a batch in the command",
@@ -328,14 +308,6 @@ resent = st.tuples(
     st.just(True),
 )
 """Messages of which the first ones were received before."""
-violations = st.sampled_from(
-    [
-        send_frame(77, 0, data=plain_entry("a", 0, 1, b"x")),
-        frame_of(b"\x08\x06\x32\x03\x08\x01\x10", plain_entry("a", 0, 1, b"x")),
-        b"\xff\xff\xff\xff\0\0\0\0",
-    ]
-)
-"""Frames that close the connection."""
 
 
 @st.composite
@@ -355,27 +327,22 @@ def streams(draw: st.DrawFn) -> list[bytes]:
             previous = newest[producer_id] if step > 1 and is_gap_named else None
             frames.append(build(producer_id, entry_id, previous, names[number % len(names)]))
             newest[producer_id] = entry_id
-    if draw(st.integers(0, 9)) == 0:
-        frames.insert(draw(st.integers(0, len(frames))), draw(violations))
-    return frames
+    return maybe_violated(draw, frames)
 
 
-class Served:
-    """A region whose event loop runs while a test plays a stream."""
+class Served(ReceivingRegion):
+    """A region that another one replicates to."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner()
-        self._world = regions("us", "eu", max_message_bytes=PAYLOAD_BYTES_MAX)
-        self._numbers = count()
-        self.world = self._runner.run(self._world.__aenter__())
-        self._runner.run(self.world.crash("eu"))  # its own replicators would replace those of the tests
+        super().__init__("eu")
+        self.run(self.world.crash("eu"))  # its own replicators would replace those of the tests
 
     def play(self, reads: Sequence[bytes], *, waits: bool) -> tuple[PeerEnd, dict[str, Any]]:
         """Receive a stream in new topics; `waits`: each read has its outcome before the next one."""
-        return self._runner.run(self._play(reads, waits))
+        return self.run(self._play(reads, waits))
 
     async def _play(self, reads: Sequence[bytes], waits: bool) -> tuple[PeerEnd, dict[str, Any]]:
-        peer = PeerEnd(self.world, f"{next(self._numbers):06}-")
+        peer = PeerEnd(self.world, self.new_prefix())
         await peer.open()
         for data in reads:
             peer.read(data)
@@ -385,10 +352,6 @@ class Served:
         outcome = peer.observe()
         peer.connection.connection_lost(None)
         return peer, outcome
-
-    def close(self) -> None:
-        self._runner.run(self._world.__aexit__(None, None, None))
-        self._runner.close()
 
 
 @pytest.fixture(scope="module")
