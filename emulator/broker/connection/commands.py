@@ -12,6 +12,7 @@ from emulator.broker.authentication.refresh import CredentialRefresh, unsolicite
 from emulator.broker.authentication.refusals import REGION
 from emulator.broker.authorization import ProtectedResource, TrustLevel
 from emulator.broker.connection import (
+    acknowledgements,
     consumers,
     lookups,
     producers,
@@ -263,7 +264,13 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     # Consumers.
     _task("SUBSCRIBE", wire.Subscribe, consumers.subscribe, _topic, requirements.CONSUME),
     CommandSpec("FLOW", decode_flow, consumers.flow, None, consumers.topic_of_flow),
-    CommandSpec("ACK", decode_ack, consumers.acknowledge, consumers.refuse_acknowledgement, _of_consumer),
+    CommandSpec(
+        "ACK",
+        decode_ack,
+        acknowledgements.acknowledge,
+        acknowledgements.refuse_acknowledgement,
+        _of_consumer,
+    ),
     _inline(
         "REDELIVER_UNACKNOWLEDGED_MESSAGES", wire.Redeliver, consumers.redeliver, _of_consumer, None, None
     ),

@@ -1,4 +1,4 @@
-"""SUBSCRIBE, FLOW, ACK and the other commands of a consumer."""
+"""SUBSCRIBE, FLOW and the other commands of a consumer, except ACK (`acknowledgements.py`)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ from emulator.core.policies.consuming import (
     SUBSCRIBE_RATE,
     SUBSCRIPTION_TYPES_ENABLED,
 )
-from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model.transaction_names import TxnId
 from emulator.model.values import Position, SchemaType
-from emulator.wire.codec_hot.consuming import AckCommand
 from emulator.wire.commands import (
-    AckResponse,
     ConsumerRequest,
     ConsumerStatsResponse,
     LastMessageIdResponse,
@@ -35,7 +31,6 @@ from emulator.wire.commands import (
     Success,
     Unsubscribe,
     close_consumer,
-    error_fields,
 )
 
 if TYPE_CHECKING:
@@ -284,36 +279,6 @@ def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
     consumer = connection.consumers.open.get(consumer_id)
     if consumer is not None:
         consumer.subscription.flow(consumer, permits)
-
-
-def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
-    consumer = connection.consumers.open.get(command.consumer_id)
-    if consumer is None:
-        if command.request_id is None:
-            return  # its consumer may have been closed while the command was on its way
-        sentence = f"no consumer {command.consumer_id} on this connection"
-        raise ProtocolError(ServerError.ConsumerNotFound, sentence)
-    if command.txn_least is not None:
-        _acknowledge_in_transaction(consumer, TxnId(command.txn_most or 0, command.txn_least), command)
-    else:
-        consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
-    if command.request_id is not None:
-        connection.reader.confirmations.setdefault(consumer.subscription, []).append(command)
-
-
-def _acknowledge_in_transaction(consumer: ConnectedConsumer, txn: TxnId, command: AckCommand) -> None:
-    ids = [
-        (ledger, ClaimedAck(entry_id, ack_set, size))
-        for (ledger, entry_id, ack_set), size in zip(command.ids, command.batch_sizes, strict=True)
-    ]
-    consumer.subscription.acknowledge_in_transaction(consumer, txn, ids, cumulative=command.cumulative)
-
-
-def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes:
-    """Return the error response; empty when the client expects none."""
-    if command.request_id is None:
-        return b""
-    return AckResponse(command.consumer_id, command.request_id, **error_fields(problem)).encode()
 
 
 def redeliver(connection: ClientConnection, command: Redeliver) -> None:
