@@ -9,6 +9,7 @@ an entry (`wire.entry_layout`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -69,6 +70,18 @@ def head_of_frame(type_: int, body_size: int) -> bytes:
 def frame_bytes(frame: Frame) -> int:
     """Return the size of a frame in the stream."""
     return SIZES.size + len(frame[1]) + len(frame[2])
+
+
+_OWNER_END: Final = 6
+"""End of the first byte of the producer or consumer id in a usual SEND or ACK."""
+
+
+def is_followed(frames: Sequence[Frame], index: int) -> bool:
+    """Whether the command after a SEND or an ACK looks as if it were the next one of its producer or consumer."""
+    if index + 1 == len(frames):
+        return False
+    command, following = frames[index][1], frames[index + 1][1]
+    return len(command) == len(following) and command[:_OWNER_END] == following[:_OWNER_END]
 
 
 class FrameBuffer:

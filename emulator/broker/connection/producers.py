@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
@@ -17,6 +17,7 @@ from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.commands import CloseProducer, CreateProducer, SendError, Success
+from emulator.wire.frames import is_followed
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -203,7 +204,7 @@ def send_group(
 ) -> int:
     """Add the group of plain messages that begins with a SEND to the next append of its topic. Return their number; 0:
     `send` has to handle this SEND alone. It also does if no other one would be in the group, which is quicker."""
-    if command.highest_sequence_id or not _is_followed(frames, index):
+    if command.highest_sequence_id or not is_followed(frames, index):
         return 0
     producer = connection.producers.open.get(command.producer_id)
     if producer is None:
@@ -212,18 +213,6 @@ def send_group(
     if messages:
         connection.flow_control.pending_bytes += size_bytes
     return messages
-
-
-_PRODUCER_ID_END: Final = 6
-"""Of the first byte of the producer id in a usual SEND."""
-
-
-def _is_followed(frames: Sequence[Frame], index: int) -> bool:
-    """Whether the command after a SEND looks as if it were the next one of its producer."""
-    if index + 1 == len(frames):
-        return False
-    command, following = frames[index][1], frames[index + 1][1]
-    return len(command) == len(following) and command[:_PRODUCER_ID_END] == following[:_PRODUCER_ID_END]
 
 
 def _send_without_producer(connection: ClientConnection, command: SendCommand) -> None:
