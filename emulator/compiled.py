@@ -22,6 +22,7 @@ MODULES = (
     "core/topic/state.py",
     "core/topic/visibility.py",
     "wire/batches.py",
+    "wire/codec_hot/ack_groups.py",
     "wire/codec_hot/consuming.py",
     "wire/codec_hot/publishing.py",
     "wire/codec_hot/replica_groups.py",

@@ -192,6 +192,18 @@ def varint(value: int) -> bytes:
     return _CONTINUED[value & 16383] + varint(value >> 14)
 
 
+VARINT_LOW: Final = _TABLE_SIZE - 1
+"""The bits of a number that select an entry of the table of `varints_from`."""
+
+
+def varints_from(number: int) -> tuple[list[bytes], bytes, int]:
+    """Return (table, rest, end): the varint of each n from `number` to end - 1 is table[n & VARINT_LOW] + rest, and all
+    have the same size. For loops over numbers that follow each other, at a quarter of the costs of calls."""
+    if number < _TABLE_SIZE:
+        return _VARINTS, b"", _TABLE_SIZE if number > 127 else 128
+    return _CONTINUED, varint(number >> 14), (number | VARINT_LOW) + 1
+
+
 def tag(number: int, wire_type: int = 0) -> bytes:
     """Return the tag of a field. Wire type 0 is a varint, 2 a length-delimited value."""
     return varint(number << 3 | wire_type)

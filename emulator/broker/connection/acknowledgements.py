@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emulator.core.transactions.pending_acks import ClaimedAck
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import TxnId
+from emulator.wire.codec_hot.ack_groups import take_acks
 from emulator.wire.codec_hot.consuming import AckCommand
 from emulator.wire.commands import AckResponse, error_fields
+from emulator.wire.frames import Frame, is_followed
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection
@@ -28,6 +31,22 @@ def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
         consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
     if command.request_id is not None:
         connection.reader.confirmations.setdefault(consumer.subscription, []).append(command)
+
+
+def acknowledge_group(
+    connection: ClientConnection, command: AckCommand, frames: Sequence[Frame], index: int
+) -> int:
+    """Apply the group of plain acknowledgements that begins with an ACK. Return their number; 0: `acknowledge` has to
+    handle this ACK alone. It also does if no other one would be in the group, which is quicker."""
+    if not is_followed(frames, index):
+        return 0
+    group = take_acks(command, frames, index)
+    if group is None:
+        return 0
+    consumer = connection.consumers.open.get(command.consumer_id)
+    if consumer is not None:
+        consumer.subscription.acknowledge_runs(consumer, group.ledger_id, group.runs)
+    return group.commands
 
 
 def _acknowledge_in_transaction(consumer: ConnectedConsumer, txn: TxnId, command: AckCommand) -> None:

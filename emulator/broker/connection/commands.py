@@ -270,6 +270,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         acknowledgements.acknowledge,
         acknowledgements.refuse_acknowledgement,
         _of_consumer,
+        handle_group=acknowledgements.acknowledge_group,
     ),
     _inline(
         "REDELIVER_UNACKNOWLEDGED_MESSAGES", wire.Redeliver, consumers.redeliver, _of_consumer, None, None

@@ -85,7 +85,8 @@ class CommandSpec(Generic[C]):
     stage: Execution = Execution.INLINE
     handle_group: Callable[..., int] | None = None
     """`handle_group(connection, command, frames, index)` executes several commands of this type at once, beginning with
-    this one, the frame of that index, and returns their number; 0: it has to be handled alone. ENTRY only."""
+    this one, the frame of that index, and returns their number; 0: it has to be handled alone. Neither for TASK nor
+    with `requires`."""
     estimate_bytes: int = 0
     """Estimated memory of a waiting request, charged to the budget of its connection; TASK only."""
 

@@ -63,6 +63,10 @@ class SubscriptionView(Protocol):
         cumulative: bool,
     ) -> None: ...
 
+    def acknowledge_runs(
+        self, consumer: ConnectedConsumer, ledger_id: int, runs: Sequence[tuple[int, int]]
+    ) -> None: ...
+
     def acknowledge_in_transaction(
         self,
         consumer: ConnectedConsumer,

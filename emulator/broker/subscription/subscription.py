@@ -176,6 +176,28 @@ class Subscription:
             self.dispatcher.acknowledge_cumulative(acked, end_entry_id)
         else:
             self.dispatcher.acknowledge(consumer.state, acked, end_entry_id)
+        self._acknowledged(now_ms)
+
+    def acknowledge_runs(
+        self, consumer: ConnectedConsumer, ledger_id: int, runs: Sequence[tuple[int, int]]
+    ) -> None:
+        """Apply individual acknowledgements of whole entries of one ledger as `acknowledge` does one by one. `runs`:
+        (first, last) entry id, both included; none is negative."""
+        if self.seeks:
+            return
+        if self.cursor.replicated:
+            # Each snapshot that mark-delete passes is sent to other regions: it must not be moved past several at once.
+            for first, last in runs:
+                for entry_id in range(first, last + 1):
+                    self.acknowledge(consumer, ((ledger_id, entry_id, None),), cumulative=False)
+            return
+        consumer.acked_ms = self.acked_ms = now_ms = consumer.connection.read_ms
+        if ledger_id == self.topic.ledger_id:
+            self.dispatcher.acknowledge_runs(consumer.state, runs, self.topic.state.readable_end)
+        self._acknowledged(now_ms)
+
+    def _acknowledged(self, now_ms: int) -> None:
+        """Handle what acknowledgements changed."""
         self.stored_cursor.changed(now_ms)
         self.dispatch_loop.schedule_if_unblocked()
         if self.topic.is_over:

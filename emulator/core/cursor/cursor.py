@@ -133,6 +133,17 @@ class Cursor:
             self.highest_acked = entry_id
         return True
 
+    def ack_run(self, first: int, last: int) -> bool:
+        """Acknowledge the ids first..last, both included, as `ack` does one by one. Returns False when all of them were
+        acknowledged already."""
+        newest = self._acked.last_absent(max(first, self.mark_delete + 1), last) if self._acked else last
+        if not self._ack_range(first, last):
+            return False
+        self.ahead_of_peers = True
+        if newest > self.highest_acked:
+            self.highest_acked = newest
+        return True
+
     def ack_cumulative(self, entry_id: int) -> bool:
         """Acknowledge all ids up to and including `entry_id`. Returns False when it is not beyond mark-delete."""
         if not self.ack_range(self.mark_delete + 1, entry_id):
@@ -167,6 +178,9 @@ class Cursor:
     def ack_range(self, first: int, last: int) -> bool:
         """Acknowledge the ids first..last, both included, as the broker does for markers, gaps and trimmed entries.
         Returns False when nothing changed."""
+        return self._ack_range(first, last)
+
+    def _ack_range(self, first: int, last: int) -> bool:
         if last <= self.mark_delete or last < first:
             return False
         if first <= self.mark_delete + 1:

@@ -129,6 +129,21 @@ class Dispatcher:
                 cursor.ack(entry_id)
                 strategy.acked(consumer, entry_id)
 
+    def acknowledge_runs(
+        self, consumer: ConsumerState, runs: Iterable[tuple[int, int]], end_entry_id: int
+    ) -> None:
+        """Acknowledge the whole entries of these runs, (first, last), both included, as `acknowledge` does one by one.
+        No id is negative."""
+        for first, last in runs:
+            last = min(last, end_entry_id - 1)
+            if first > last:
+                continue
+            if first == last:
+                self.cursor.ack(first)
+            else:
+                self.cursor.ack_run(first, last)
+            self.strategy.acked_run(consumer, first, last)
+
     def _acknowledge_batch(self, consumer: ConsumerState, entry_id: int, ack_set: Sequence[int]) -> None:
         size = self.strategy.batch_size(consumer, entry_id) or WORD_BITS * len(ack_set)
         if self.cursor.ack_batch(entry_id, ack_set, size):

@@ -98,6 +98,9 @@ class SingleActive(DispatchStrategy):
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
         """Do nothing: the cursor contains the acknowledgement."""
 
+    def acked_run(self, consumer: ConsumerState, first: int, last: int) -> None:
+        """Do nothing, for each entry."""
+
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
         """Redeliver all unacknowledged entries in order, whatever `entry_ids` are, if the consumer is active."""
         if consumer is self.active:

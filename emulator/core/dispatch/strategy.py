@@ -120,6 +120,12 @@ class DispatchStrategy(ABC):
         """Note that this consumer acknowledged an entry or messages of it, after the cursor has recorded it.
         `messages_left`: number of messages of the entry that remain unacknowledged."""
 
+    def acked_run(self, consumer: ConsumerState, first: int, last: int) -> None:
+        """Note that this consumer acknowledged the whole entries first..last, both included, as `acked` does one by
+        one."""
+        for entry_id in range(first, last + 1):
+            self.acked(consumer, entry_id)
+
     @abstractmethod
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
         """Redeliver these entries of the consumer (None: all that it holds), as it requested."""

@@ -4,7 +4,7 @@ tests/core/cursor/test_stored_format.py."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from emulator.core.cursor.cursor import Cursor
@@ -276,3 +276,54 @@ def test_an_ack_set_of_the_largest_frame_is_applied_and_returned() -> None:
     cursor = Cursor(-1)
     assert not cursor.ack_batch(0, words, 64 * len(words))
     assert cursor.ack_set_of(0) == tuple(words)
+
+
+near_part_ends = st.builds(
+    lambda part, offset: PART_IDS * part + offset, st.integers(1, 3), st.integers(-9, 9)
+)
+some_ids = st.integers(0, 30) | near_part_ends
+before_runs = st.lists(
+    st.one_of(
+        st.tuples(st.just("ack"), some_ids),
+        st.tuples(st.just("ack_range"), some_ids, some_ids),
+        st.tuples(st.just("ack_cumulative"), some_ids),
+        st.tuples(st.just("keep_open"), some_ids, st.just(0b101), st.just(BATCH_SIZE)),
+        st.tuples(st.just("seek"), st.just(3)),
+    ),
+    max_size=12,
+)
+
+
+def all_of(cursor: Cursor) -> tuple:
+    """Return the state of a cursor, and what is to be stored."""
+    passed = {part: bits for part in cursor._acked.parts if (bits := cursor.acked_bits(part))}
+    return (
+        *state_of(cursor),
+        passed,
+        cursor.highest_acked,
+        cursor.ahead_of_peers,
+        cursor.head_changed,
+        cursor.changed_parts,
+        cursor.generation,
+    )
+
+
+@given(before_runs, st.lists(st.tuples(some_ids, st.integers(0, 12)), min_size=1, max_size=4), st.booleans())
+@example([], [(0, 3 * PART_IDS)], False)
+@example([("ack", PART_IDS)], [(5, 2 * PART_IDS)], True)
+def test_a_run_has_the_effect_of_single_acknowledgements(
+    before: list[tuple], runs: list[tuple[int, int]], leads: bool
+) -> None:
+    one_by_one, in_runs = Cursor(-1), Cursor(-1)
+    for cursor in (one_by_one, in_runs):
+        for name, *arguments in before:
+            getattr(cursor, name)(*arguments)
+        cursor.head_changed = False
+        cursor.changed_parts.clear()
+        cursor.ahead_of_peers = leads
+    for first, more in runs:
+        versions = one_by_one.version, in_runs.version
+        changed = [one_by_one.ack(entry_id) for entry_id in range(first, first + more + 1)]
+        assert in_runs.ack_run(first, first + more) == any(changed)
+        assert (in_runs.version != versions[1]) == (one_by_one.version != versions[0]) == any(changed)
+        assert all_of(in_runs) == all_of(one_by_one)

@@ -115,6 +115,15 @@ class Model:
             self.machine.acknowledge(who, [(entry_id, None)], self.end)
             self._count(entry_id, entry_id)
 
+    def acknowledge_run(self) -> None:
+        """For entries that follow each other, some of which no consumer holds, or which are beyond the end."""
+        if self.machine.strategy.consumers and self.log:
+            who = self.chance.choice(self.machine.strategy.consumers)
+            first = self.chance.choice(sorted(self.held) or [self.chance.choice(self.log).entry_id])
+            last = first + self.chance.randrange(4)
+            self.machine.acknowledge_runs(who, [(first, last)], self.end)
+            self._count(first, min(last, self.end - 1))
+
     def acknowledge_in_transaction(self) -> None:
         if self.type in MANY and self.held:
             entry_id = self.chance.choice(sorted(self.held))
@@ -298,6 +307,7 @@ def test_every_id_is_in_one_place_and_nothing_stalls(type_, seed):
         model.join,
         model.flow,
         model.acknowledge,
+        model.acknowledge_run,
         model.acknowledge_in_transaction,
         model.refuse,
         model.wait,
