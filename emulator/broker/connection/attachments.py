@@ -14,6 +14,7 @@ from emulator.broker.topic.producer import ConnectedProducer
 from emulator.core.dispatch.types import SubscriptionType
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.errors import ProtocolError, ServerError
+from emulator.wire.codec_hot.opening import encode_producer_ready
 from emulator.wire.command_types import CommandType
 from emulator.wire.commands import CreateProducer, ProducerSuccess, Subscribe, close_consumer, close_producer
 
@@ -89,9 +90,7 @@ class ClientProducers:
         producer.topic.publishing.attach(producer)
         name, request_id = producer.producer_name, producer.request.request_id
         last, version = producer.last_sequence_id(), producer.schema_version
-        self._connection.answer_soon(
-            ProducerSuccess(request_id, name, last, version, is_ready=True, topic_epoch=epoch).encode()
-        )
+        self._connection.answer_soon(encode_producer_ready(request_id, name, last, version, epoch))
 
     def waits(self, producer: ConnectedProducer) -> None:
         """Notify the client, once per request, that its producer is in the wait queue of its topic."""

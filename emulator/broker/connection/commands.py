@@ -35,6 +35,12 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.principals import NO_PRINCIPAL
 from emulator.wire import commands as wire
 from emulator.wire.codec_hot.consuming import decode_ack, decode_flow
+from emulator.wire.codec_hot.opening import (
+    decode_close_producer,
+    decode_create_producer,
+    decode_lookup,
+    decode_partition_metadata,
+)
 from emulator.wire.codec_hot.publishing import decode_send
 from emulator.wire.command_types import CommandType
 from emulator.wire.frames import PONG_FRAME
@@ -103,12 +109,15 @@ def _inline(
     requires: CommandRequirements | None = None,
     refuse: Refusal | None = _error,
     *,
+    decode: Callable[[bytes], Any] | None = None,
     estimate_bytes: int = 0,
 ) -> AnyCommandSpec:
-    """Return the row of a command that is handled inline, or in a task if `estimate_bytes` is set."""
+    """Return the row of a command that is handled inline, or in a task if `estimate_bytes` is set. `decode`: reads the
+    command as `command.read` does, but faster."""
     stage = Execution.TASK if estimate_bytes else Execution.INLINE
+    read = decode or command.read
     return CommandSpec(
-        name, command.read, handle, refuse, resource, requires, stage=stage, estimate_bytes=estimate_bytes
+        name, read, handle, refuse, resource, requires, stage=stage, estimate_bytes=estimate_bytes
     )
 
 
@@ -212,7 +221,13 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
     _handshake("PONG", _read_nothing, _pong),
     # Lookups.
     _inline(
-        "LOOKUP", wire.Lookup, lookups.lookup, _topic, requirements.LOOK_UP, _error_by(wire.lookup_failed)
+        "LOOKUP",
+        wire.Lookup,
+        lookups.lookup,
+        _topic,
+        requirements.LOOK_UP,
+        _error_by(wire.lookup_failed),
+        decode=decode_lookup,
     ),
     _task(
         "PARTITIONED_METADATA",
@@ -221,6 +236,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _topic,
         requirements.COUNT_PARTITIONS,
         _error_by(wire.partitions_failed),
+        decode=decode_partition_metadata,
     ),
     _inline(
         "GET_TOPICS_OF_NAMESPACE",
@@ -250,7 +266,14 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         estimate_bytes=SCHEMA_REQUEST_BYTES,
     ),
     # Producers.
-    _task("PRODUCER", wire.CreateProducer, producers.create, _topic, requirements.PRODUCE),
+    _task(
+        "PRODUCER",
+        wire.CreateProducer,
+        producers.create,
+        _topic,
+        requirements.PRODUCE,
+        decode=decode_create_producer,
+    ),
     CommandSpec(
         "SEND",
         decode_send,
@@ -260,7 +283,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         stage=Execution.ENTRY,
         handle_group=producers.send_group,
     ),
-    _task("CLOSE_PRODUCER", wire.CloseProducer, producers.close, _of_producer),
+    _task("CLOSE_PRODUCER", wire.CloseProducer, producers.close, _of_producer, decode=decode_close_producer),
     # Consumers.
     _task("SUBSCRIBE", wire.Subscribe, consumers.subscribe, _topic, requirements.CONSUME),
     CommandSpec("FLOW", decode_flow, consumers.flow, None, consumers.topic_of_flow),

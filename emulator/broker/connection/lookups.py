@@ -12,13 +12,12 @@ from emulator.core.topic_patterns import TopicPattern
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import COORDINATORS
 from emulator.model.values import TopicName
+from emulator.wire.codec_hot.opening import encode_lookup_connect, encode_partitions
 from emulator.wire.commands import (
     GetTopics,
     GetTopicsResponse,
     Lookup,
     PartitionMetadata,
-    lookup_connect,
-    partitions_response,
     topics_hash,
 )
 
@@ -44,7 +43,7 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
     ports = region.clients.ports
     urls = ports.internal_urls if connection.internal else ports.service_urls(connection.local_address)
     connection.answer_soon(
-        lookup_connect(command.request_id, *urls, proxy_through_service_url=proxied).encode()
+        encode_lookup_connect(command.request_id, *urls, proxy_through_service_url=proxied)
     )
 
 
@@ -65,7 +64,7 @@ def partition_metadata(connection: ClientConnection, command: PartitionMetadata)
         if known is None:
             return _create_partitions(connection, command, topic)
         count = known
-    connection.answer_soon(partitions_response(command.request_id, count).encode())
+    connection.answer_soon(encode_partitions(command.request_id, count))
     return None
 
 
@@ -90,7 +89,7 @@ async def _create_partitions(
 ) -> None:
     region = connection.region
     count = await region.partitioned.created_on_use(topic, region.topic_rules.reserve)
-    connection.answer_soon(partitions_response(command.request_id, count).encode())
+    connection.answer_soon(encode_partitions(command.request_id, count))
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:

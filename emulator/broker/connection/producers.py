@@ -15,8 +15,9 @@ from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic_directory.loaded_topic import OpenMode, retry_delays
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
+from emulator.wire.codec_hot.opening import encode_success
 from emulator.wire.codec_hot.publishing import SendCommand
-from emulator.wire.commands import CloseProducer, CreateProducer, SendError, Success
+from emulator.wire.commands import CloseProducer, CreateProducer, SendError
 from emulator.wire.frames import is_followed
 
 if TYPE_CHECKING:
@@ -255,4 +256,4 @@ def _close(connection: ClientConnection, command: CloseProducer, producer: Conne
     producer = producer or connection.producers.claims.get(command.producer_id)
     if producer is not None:
         connection.producers.forget(producer, "it was closed")
-    connection.answer_soon(Success(command.request_id).encode())
+    connection.answer_soon(encode_success(command.request_id))

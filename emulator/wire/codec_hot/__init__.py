@@ -1,7 +1,8 @@
-"""The commands of the hot paths, read and written by hand: SEND, MESSAGE, ACK, FLOW and receipts.
+"""The commands of the hot paths, read and written by hand: SEND, MESSAGE, ACK, FLOW, receipts, and opening a producer.
 
     publishing   SEND and SEND_RECEIPT
     consuming    MESSAGE, ACK, its response, and FLOW
+    opening      LOOKUP, PARTITIONED_METADATA, CLOSE_PRODUCER, and the responses of opening and closing a producer
 
 Naming: `decode_x` reads BaseCommand bytes and raises ProtocolError for malformed ones; `encode_x` writes BaseCommand
 bytes, or whole frames for receipts and responses; `x_frame` writes a whole frame, `x_header` a frame without its entry.
