@@ -69,6 +69,12 @@ class StoredKey:
         return text
 
     @classmethod
+    def text_of(cls, part: str) -> str:
+        """Return the stored text of a key with a single part, without creating the key."""
+        assert len(cls._PARTS) == 1, cls
+        return f"{cls.KIND}/{_escape(part)}"
+
+    @classmethod
     def prefix(cls, *parts: str) -> str:
         """Return the prefix for a scan of all keys of this kind with these first parts. It ends in a separator."""
         text = cls.KIND

@@ -141,7 +141,10 @@ REMEMBERED_MAX: Final = 1_024
 """Maximum number of remembered names of topics: opening a topic parses its name several times."""
 REMEMBERED_LENGTH_MAX: Final = 512
 """Maximum length of a remembered name: a client may send longer ones, which must not use memory permanently."""
-_PARTITION = re.compile(r"^(?P<base>.+)-partition-(?P<index>\d+)$")
+_PARTITION_MARK: Final = "-partition-"
+"""Part of the name of each partition. Most topics are no partitions, and a search for this costs much less than a
+regular expression."""
+_PARTITION = re.compile(rf"^(?P<base>.+){_PARTITION_MARK}(?P<index>\d+)$")
 
 
 def is_valid_name(text: str) -> bool:
@@ -197,12 +200,16 @@ class TopicName:
     @property
     def partition_index(self) -> int:
         """Index of this partition; -1: the topic is no partition."""
+        if _PARTITION_MARK not in self.topic:
+            return -1
         match = _PARTITION.match(self.topic)
         return int(match["index"]) if match else -1
 
     @property
     def partitioned(self) -> TopicName | None:
         """The partitioned topic, if the name is that of a partition; otherwise None."""
+        if _PARTITION_MARK not in self.topic:
+            return None
         match = _PARTITION.match(self.topic)
         return replace(self, topic=match["base"]) if match else None
 

@@ -63,6 +63,13 @@ def test_a_key_is_read_back_from_its_text(key: StoredKey) -> None:
     assert parse_key(key.text) == key
 
 
+@given(KEYS)
+def test_the_text_of_a_single_part_needs_no_key(key: StoredKey) -> None:
+    if len(fields(key)) == 1:  # type: ignore[arg-type]
+        (part,) = key.__dict__.values()
+        assert type(key).text_of(part) == key.text
+
+
 @given(KEYS, KEYS)
 def test_different_keys_have_different_texts(one: StoredKey, other: StoredKey) -> None:
     assert (one.text == other.text) == (one == other)

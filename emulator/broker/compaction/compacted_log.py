@@ -63,7 +63,7 @@ class CompactedRow:
 
 def read_row(store: Store, topic: str) -> CompactedRow | None:
     """Return the stored row of a topic; None: there is none. StorageDamaged when it cannot be read."""
-    key = CompactionKey(topic).text
+    key = CompactionKey.text_of(topic)
     stored = store.get(key)
     return None if stored is None else CompactedRow.decode(key, stored.value)
 

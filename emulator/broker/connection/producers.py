@@ -84,11 +84,13 @@ async def repeat_create(connection: ClientConnection, command: CreateProducer) -
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     mode = OpenMode.CREATE if connection.peer is None else OpenMode.REPLICATE
     topic = await connection.region.directory.acquire(command.topic, mode)
-    await connection.region.directory.failed_stores.wait_before_producer(topic.full_name)
+    if (delay_seconds := connection.region.directory.failed_stores.producer_delay(topic.full_name)) > 0:
+        await asyncio.sleep(delay_seconds)
     if connection.peer is None:
         connection.region.topic_rules.check_open_to_clients(topic.full_name)
     version = await schemas.register_producer_schema(connection, topic.name, command.schema)
-    await _create_initial_subscription(topic, command.initial_subscription_name)
+    if command.initial_subscription_name:
+        await _create_initial_subscription(topic, command.initial_subscription_name)
     name = command.producer_name or connection.region.incarnation.new_producer_name()
     publisher_of = connection.region.environment.components.connections.publisher_of
     publisher = publisher_of(connection.peer, name, connection.address)
@@ -105,14 +107,13 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
     if producer.is_limited:
         await topic.retention.before_producers()
     _check_may_publish(producer, topic)
-    await _replace_former(connection, producer, topic)
     # The response's last sequence id must include sends of an earlier incarnation that are not durable yet. Otherwise
     # the client would reuse their ids for other messages, which would be acknowledged as duplicates.
-    await topic.issued_so_far()
-    while _producer_named(topic, producer.producer_name) not in (None, producer):
-        # Another producer with the name was opened in the meantime.
+    waits = topic.publishing.is_pending
+    while waits or _producer_named(topic, producer.producer_name) not in (None, producer):
         await _replace_former(connection, producer, topic)
         await topic.issued_so_far()
+        waits = False  # other producers may publish without end
     command = producer.request
     if connection.producers.opening.get(command.producer_id) is not command or not connection.is_open:
         topic.access.left(producer, "its client stopped waiting")
@@ -150,8 +151,6 @@ def _producer_named(topic: Topic, name: str) -> ConnectedProducer | None:
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
     """Create a producer's initial subscription, which begins at the log's first entry: used for dead letter topics. An
     existing subscription stays as it is."""
-    if not name:
-        return
     check_subscription_name(name)
     if len(name) > NAME_LENGTH_MAX:
         sentence = f"a subscription name of {len(name):,} characters; {NAME_LENGTH_MAX:,} are allowed"

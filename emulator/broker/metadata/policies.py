@@ -117,7 +117,7 @@ class Policies:
         return sorted(key.name for key in found if isinstance(key, TenantPath | NamespacePath))
 
     def has_namespace(self, name: str) -> bool:
-        return NamespacePath(name).text in self._documents
+        return NamespacePath.text_of(name) in self._documents
 
     def of_namespace(self, name: str, policy: Policy[T]) -> T:
         """Return the value of a policy for the topics of a namespace that do not set it themselves."""

@@ -55,7 +55,7 @@ def _decode_grant(key: str, value: bytes) -> AccessGrant:
 
 def stored_wait_queue(store: Store, topic: str) -> dict[str, int]:
     """Return the stored wait queue: the time at which each producer began to wait, in microseconds, by name."""
-    stored = store.get(WaitQueueKey(topic).text)
+    stored = store.get(WaitQueueKey.text_of(topic))
     if stored is None:
         return {}
     try:
@@ -74,7 +74,7 @@ class WaitQueueWriter:
 
     def __init__(self, region: RegionServices, topic: str, queue: WaitQueue) -> None:
         self._region = region
-        self._key = WaitQueueKey(topic).text
+        self._key = WaitQueueKey.text_of(topic)
         self._queue = queue
         self._changes_written = 0
         """Value of `WaitQueue.changes` when the last write was scheduled."""

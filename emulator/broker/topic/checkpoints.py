@@ -44,7 +44,7 @@ class Checkpoints:
     def restore(self, log_end: int | None = None) -> int:
         """Restore the stored checkpoint into the new state. Returns the id from which the log is to be replayed.
         CheckpointDamaged when it cannot be read; then the state must not be used."""
-        key = CheckpointKey(self._topic).text
+        key = CheckpointKey.text_of(self._topic)
         head = self._store.get(key)
         try:
             stored = head.value if head is not None else None

@@ -61,11 +61,12 @@ class OwnershipStatus:
 
     def note_ownerless(self, *, ownerless: bool) -> None:
         """Measure the time during which producers wait for a topic without an owner; called after each decision."""
+        if ownerless == (self.ownerless_since is not None):
+            return
         now = asyncio.get_running_loop().time()
-        if ownerless:
-            if self.ownerless_since is None:
-                self.ownerless_since = now
-        elif self.ownerless_since is not None:
+        if self.ownerless_since is None:
+            self.ownerless_since = now
+        else:
             self._region.resources.access_figures.ownerless_seconds += now - self.ownerless_since
             self.ownerless_since = None
 

@@ -16,13 +16,14 @@ SIZE_LIMITS: Final = (128, 512, 1_024, 2_048, 4_096, 16_384, 102_400, 1_048_576)
 class Traffic:
     """Messages and bytes of a loaded topic or subscription, or of a connected client, and their rates."""
 
-    __slots__ = ("_byte_rate", "_message_rate", "bytes", "messages")
+    __slots__ = ("_rates", "_since_seconds", "bytes", "messages")
 
     def __init__(self, now_seconds: float) -> None:
         self.messages = 0
         self.bytes = 0
-        self._message_rate = Rate(now_seconds)
-        self._byte_rate = Rate(now_seconds)
+        self._since_seconds = now_seconds
+        self._rates: tuple[Rate, Rate] | None = None
+        """Rates of messages and of bytes; created when one is read for the first time."""
 
     def add(self, messages: int, bytes_: int) -> None:
         self.messages += messages
@@ -30,11 +31,16 @@ class Traffic:
 
     def message_rate(self, now_seconds: float) -> float:
         """Messages per second."""
-        return self._message_rate.per_second(self.messages, now_seconds)
+        return self._rate(0).per_second(self.messages, now_seconds)
 
     def byte_rate(self, now_seconds: float) -> float:
         """Bytes per second."""
-        return self._byte_rate.per_second(self.bytes, now_seconds)
+        return self._rate(1).per_second(self.bytes, now_seconds)
+
+    def _rate(self, which: int) -> Rate:
+        if self._rates is None:
+            self._rates = Rate(self._since_seconds), Rate(self._since_seconds)
+        return self._rates[which]
 
 
 class StorageMetrics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NewType, Protocol
 
 from emulator.broker.topic.entry_cache import PlainEntry, PlainReplica, StoredEntry
@@ -28,11 +29,17 @@ def limits_of(config: RegionConfig) -> EntrySizeLimits:
     """Return the entry size limits of a region. Every entry, in its replicated form, must fit into a frame of other
     regions (A3), because any topic may become replicated. Regions that replicate to each other must have the same
     `max_message_bytes`."""
-    frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
+    return _limits_of(config.settings.max_message_bytes, config.region)
+
+
+@lru_cache(maxsize=16)
+def _limits_of(message_bytes_max: int, region: str) -> EntrySizeLimits:
+    """Return the limits of all topics of a region, which share them."""
+    frame_bytes = message_bytes_max + FRAME_PADDING_BYTES
     return EntrySizeLimits(
-        payload_bytes=config.settings.max_message_bytes,
-        entry_bytes=frame_bytes - COMMAND_BYTES_MAX - replication_bytes_max(config.region),
-        batch_bytes=config.settings.max_message_bytes,
+        payload_bytes=message_bytes_max,
+        entry_bytes=frame_bytes - COMMAND_BYTES_MAX - replication_bytes_max(region),
+        batch_bytes=message_bytes_max,
     )
 
 

@@ -66,10 +66,23 @@ class Subscriptions(dict[str, Subscription]):
         )
         self.throttle: Throttle | None = None
         """Rate limit of all consumers of the topic together; None: no limit."""
-        self.fair_queue = FairQueue()
-        """Subscriptions that wait for the topic's dispatch rate."""
-        self.subscribe_limiter = SubscribeRateLimiter()
-        """Limits how often each consumer subscribes."""
+        self._fair_queue: FairQueue | None = None
+        self._subscribe_limiter: SubscribeRateLimiter | None = None
+
+    @property
+    def fair_queue(self) -> FairQueue:
+        """Subscriptions that wait for the topic's dispatch rate. Created at the first use, because few topics have
+        one."""
+        if self._fair_queue is None:
+            self._fair_queue = FairQueue()
+        return self._fair_queue
+
+    @property
+    def subscribe_limiter(self) -> SubscribeRateLimiter:
+        """Limits how often each consumer subscribes. Created at the first use."""
+        if self._subscribe_limiter is None:
+            self._subscribe_limiter = SubscribeRateLimiter()
+        return self._subscribe_limiter
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> None:
         """Apply changed policies; `old` is None for a topic that was just loaded, which has no subscriptions and the

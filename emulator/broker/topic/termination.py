@@ -38,7 +38,7 @@ class TopicTermination:
         self._access = access
         self._publishing = publishing
         self._subscriptions = subscriptions
-        self.is_terminated = topic.region.store.get(TerminatedKey(topic.full_name).text) is not None
+        self.is_terminated = topic.region.store.get(TerminatedKey.text_of(topic.full_name)) is not None
         """Whether the topic was terminated. Termination is final."""
 
     def refusal(self) -> ProtocolError:

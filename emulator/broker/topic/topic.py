@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from emulator.broker.compaction.compaction import Compaction
@@ -140,9 +141,7 @@ class Topic:
     @property
     def client_limits(self) -> TopicLimits:
         """Maximum numbers of producers, consumers and subscriptions."""
-        return self.region.environment.components.topics.topic_limits(
-            *(self.policies[policy] for policy in LIMITS)
-        )
+        return _limits_of(self.region.environment.components.topics.topic_limits, self.policies)
 
     # Loading.
 
@@ -376,3 +375,11 @@ class Topic:
         """Have the region load the topic again: its store failed, so its state in memory may be wrong."""
         if not self.closed:
             self.region.topic_failed(self.full_name, failure)
+
+
+@lru_cache(maxsize=16)
+def _limits_of(
+    limits_type: Callable[[int, int, int, int], TopicLimits], policies: TopicPolicies
+) -> TopicLimits:
+    """Return the limits that policies set. Computed once for all topics that share their policies."""
+    return limits_type(*(policies[policy] for policy in LIMITS))

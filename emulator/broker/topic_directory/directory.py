@@ -186,13 +186,12 @@ class TopicDirectory:
         if not create:
             return await self._opener.open(name, create=False)
         full_name, topic = str(name), None
-        with self.counts.creating(full_name):
-            try:
-                topic = await self._opener.open(name, create=True)
-            finally:
-                self.counts.note_existence(
-                    full_name, exists=self._has_log(full_name) if name.is_persistent else topic is not None
-                )
+        self.counts.begin_creating(full_name)
+        try:
+            topic = await self._opener.open(name, create=True)
+        finally:
+            exists = self._has_log(full_name) if name.is_persistent else topic is not None
+            self.counts.end_creating(full_name, exists=exists)
         return topic
 
     def _creating_modes(self, name: TopicName) -> set[OpenMode]:

@@ -48,6 +48,8 @@ class OpenMode(Enum):
     )
     CREATE_BY_COMMAND = "a topic, created if needed: an administrator or a partitioned topic requires it"
 
+    __hash__ = object.__hash__  # that of Enum is written in Python, and each opening needs it a dozen times
+
 
 class LoadState(Enum):
     ABSENT = "not in memory; the store may have it"
@@ -55,6 +57,8 @@ class LoadState(Enum):
     SERVING = "producers and consumers may attach"
     LEAVING = "closed; writes to the store may be pending"
     DELETING = "being removed from the store"
+
+    __hash__ = object.__hash__
 
 
 NEXT_STATES = {
@@ -143,10 +147,10 @@ class FailedStores:
         self._delays[name] = delay, now + delay + RETRY_SECONDS_MAX
         return delay
 
-    async def wait_before_producer(self, name: str) -> None:
-        """Wait before a producer uses a topic whose store failed repeatedly: consumers read in the meantime."""
-        if self._delays.get(name, (0.0, 0.0))[0]:
-            await asyncio.sleep(RETRY_SECONDS_MAX / 2)
+    def producer_delay(self, name: str) -> float:
+        """Return the seconds that a producer has to wait before it uses a topic: not 0 if its store failed repeatedly,
+        so that consumers can read in the meantime."""
+        return RETRY_SECONDS_MAX / 2 if self._delays and self._delays.get(name, (0.0, 0.0))[0] else 0.0
 
 
 class DamagedTopics:

@@ -71,7 +71,7 @@ class Deletions:
         self._store = store
 
     def __contains__(self, name: str) -> bool:
-        return self._store.get(DeletedKey(name).text) is not None
+        return self._store.get(DeletedKey.text_of(name)) is not None
 
     async def remember(self, name: str, now_ms: int) -> None:
         """Record a deletion durably, before anything of the topic is removed. StorageError."""

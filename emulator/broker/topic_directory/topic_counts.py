@@ -37,16 +37,16 @@ class TopicCounts:
         """Record whether a topic of this full name exists now."""
         self._note(name, EXISTS, exists)
 
-    @contextmanager
-    def creating(self, name: str) -> Iterator[None]:
-        """Count a topic until the block ends."""
+    def begin_creating(self, name: str) -> None:
+        """Count a topic until `end_creating`."""
         self._creating[name] = None
         self._note(name, CREATED, True)
-        try:
-            yield
-        finally:
-            del self._creating[name]
-            self._note(name, CREATED, False)
+
+    def end_creating(self, name: str, *, exists: bool) -> None:
+        """Record that the request which may have created a topic has ended, and whether the topic exists now."""
+        del self._creating[name]
+        self._note(name, EXISTS, exists)
+        self._note(name, CREATED, False)
 
     @contextmanager
     def reserving(self, names: Collection[str]) -> Iterator[None]:

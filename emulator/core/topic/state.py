@@ -75,7 +75,7 @@ class TopicState:
         """Whether the sequence ids of client producers are checked."""
         self._deduplication_type, self._watermarks_type = deduplication, watermarks
         self.deduplication = deduplication()
-        self.chunk_tracker = ChunkTracker()
+        self._chunk_tracker: ChunkTracker | None = None
         self.admitted_watermarks = watermarks()
         """Newest admitted position of each source region, durable or not, with which new entries are compared."""
         self.watermarks = watermarks()
@@ -85,10 +85,23 @@ class TopicState:
         self.last_data: LastData | None = None
         self.last_of: dict[str, int] = {}
         """Other region -> id of the newest message that was replicated from it."""
-        self.origins = EntryOrigins()
-        """Origins of entries of regions that updates did not name; not stored."""
+        self._origins: EntryOrigins | None = None
         self.stored_end = 0
         """Exclusive end of the durable and folded entries. Only grows."""
+
+    @property
+    def chunk_tracker(self) -> ChunkTracker:
+        """The chunks of incomplete messages. Created at the first use: most topics have no chunks."""
+        if self._chunk_tracker is None:
+            self._chunk_tracker = ChunkTracker()
+        return self._chunk_tracker
+
+    @property
+    def origins(self) -> EntryOrigins:
+        """Origins of entries of regions that updates did not name; not stored. Created at the first use."""
+        if self._origins is None:
+            self._origins = EntryOrigins()
+        return self._origins
 
     @property
     def readable_end(self) -> int:
@@ -333,7 +346,7 @@ class TopicState:
             "next_entry_id": self.readable_end,
             "deduplicates": self.deduplicates,
             "deduplication": self.deduplication.to_json(),
-            "unfinished": self.chunk_tracker.to_json(),
+            "unfinished": {} if self._chunk_tracker is None else self._chunk_tracker.to_json(),
             "watermarks": self.watermarks.to_json(),
             "last_data": self.last_data,
             "last_of": self.last_of,
@@ -372,7 +385,7 @@ class TopicState:
         if self.deduplicates and state.get("deduplicates", True):
             self.deduplication = self._deduplication_type.from_json(state["deduplication"])
         # Older checkpoints lack this field: a chunk may then be stored twice.
-        self.chunk_tracker = ChunkTracker.from_json(state.get("unfinished", {}))
+        self._chunk_tracker = ChunkTracker.from_json(state.get("unfinished", {}))
         self.watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.last_data = LastData(*map(int, state["last_data"])) if state["last_data"] else None

@@ -149,7 +149,7 @@ class _UnreadOriginsAcknowledged(TopicState):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.origins = _OnlyKnownOrigins()
+        self._origins = _OnlyKnownOrigins()
 
 
 class _EndlessAbsence(RegionAbsence):
