@@ -45,7 +45,7 @@ def free_port() -> int:
         return port
 
 
-def _wait_for_port(port: int, process: subprocess.Popen[bytes], output_path: str) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes], output_path: str) -> None:
     deadline = time.monotonic() + READY_SECONDS_MAX
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -63,7 +63,7 @@ def _process(name: str, command: list[str], port: int, cwd: str) -> Iterator[Run
     with open(os.path.join(cwd, f"{name}.out"), "wb") as output:
         process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=output)
     try:
-        _wait_for_port(port, process, os.path.join(cwd, f"{name}.out"))
+        wait_for_port(port, process, os.path.join(cwd, f"{name}.out"))
         yield RunningBroker(name, f"pulsar://127.0.0.1:{port}", process.pid)
     finally:
         process.send_signal(signal.SIGTERM)

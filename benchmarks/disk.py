@@ -21,18 +21,24 @@ class SyncedFile:
     def __init__(self, file: int) -> None:
         self._file = file
         self._data = os.urandom(COMMIT_BYTES)
+        self._syncs = 0
         os.write(file, self._data * FILE_COMMITS)
         os.fsync(file)
 
     def sync_ms(self, syncs: int) -> float:
         """Return the median time of writing and syncing the bytes of a commit, in ms."""
         took = []
-        for number in range(syncs):
+        for _ in range(syncs):
             began = time.perf_counter()
-            os.pwrite(self._file, self._data, number % FILE_COMMITS * COMMIT_BYTES)
-            os.fdatasync(self._file)
+            self.sync()
             took.append((time.perf_counter() - began) * 1000)
         return statistics.median(took)
+
+    def sync(self) -> None:
+        """Write and sync the bytes of a commit."""
+        os.pwrite(self._file, self._data, self._syncs % FILE_COMMITS * COMMIT_BYTES)
+        os.fdatasync(self._file)
+        self._syncs += 1
 
 
 @contextmanager

@@ -13,17 +13,14 @@ import asyncio
 import contextlib
 import statistics
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 
 from benchmarks.brokers import RunningBroker, geoemu, resident_bytes
-from benchmarks.disk import synced_file
 from benchmarks.load_generator import Result, new_topic, publish
 from emulator.client import Client, Consumer, ConsumerType, Producer
 
 PAIRS = 500
 MESSAGES = 3_000
-TURNS, TURN_MESSAGES = 25, 300
 TOPIC = "crowded"
 
 
@@ -53,17 +50,6 @@ async def _crowd(broker: RunningBroker) -> AsyncIterator[tuple[list[Producer], l
 
 async def _one_in_flight(broker: RunningBroker) -> Result:
     return await asyncio.to_thread(publish, broker, new_topic(), MESSAGES, window=1)
-
-
-def _against_disk(broker: RunningBroker, folder: str) -> tuple[float, float]:
-    """Return the time of a sync of the disk, and that of one message in flight, in ms: medians of short turns, of which
-    the tenth percentile is taken, because other programs use the disk."""
-    syncs, messages = [], []
-    with synced_file(folder) as file:
-        for _ in range(TURNS):
-            syncs.append(file.sync_ms(TURN_MESSAGES))
-            messages.append(publish(broker, new_topic(), TURN_MESSAGES, window=1).p50_us / 1000)
-    return statistics.quantiles(syncs, n=10)[0], statistics.quantiles(messages, n=10)[0]
 
 
 async def _round(broker: RunningBroker) -> tuple[float, list[Result]]:
@@ -96,12 +82,6 @@ def table(rounds: int = 3) -> str:
             for field in ("p50_us", "p99_us")
         )
         rows.append(f"| {what} | {p50:.2f} | {p99:.2f} |")
-    with tempfile.TemporaryDirectory(prefix="geoemu-bench-") as folder, geoemu(folder=folder) as broker:
-        sync, one = _against_disk(broker, folder)
-    rows.append(f"| `fdatasync` of a commit's bytes, no region | {sync:.2f} | |")
-    rows.append(
-        f"| one message in flight, in turn with that | {one:.2f} ({one / sync:.1f} times; goal 1.2) | |"
-    )
     each = statistics.median(each for each, _ in taken)
     rows += ["", f"A connection with its producer or consumer costs {each / 1000:.1f} KB."]
     return "\n".join(rows)
