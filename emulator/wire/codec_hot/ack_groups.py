@@ -40,9 +40,10 @@ class AckGroup(NamedTuple):
 def take_acks(first: AckCommand, frames: Sequence[Frame], begin: int) -> AckGroup | None:
     """Return the longest group that begins with the frame of index `begin`; None: that ACK is not plain. `first`: the
     same ACK, decoded."""
-    ledger_id, entry_id, _ = first.ids[0] if first.ids else (-1, -1, None)
+    ledger_id = first.ids[0][0] if first.ids else -1
     heads = _heads(first.consumer_id, ledger_id)
-    if _entry_id(frames[begin][1], heads) != entry_id or entry_id < 0:
+    entry_id = _entry_id(frames[begin][1], heads)
+    if entry_id < 0:
         return None
     runs: list[tuple[int, int]] = []
     first_id, next_id = entry_id, entry_id + 1

@@ -547,6 +547,14 @@ def test_each_acknowledgement_of_a_replicated_subscription_is_reported(
     assert client.reported == [("far", entry_id) for entry_id in range(30)]
 
 
+@pytest.mark.parametrize("consumer_id", [1, 3, 4])
+def test_acknowledgements_beyond_the_last_entry_are_ignored(served: Served, consumer_id: int) -> None:
+    stream = Stream([(consumer_id, list(range(ENTRIES - 3, ENTRIES + 4)), plain)])
+    client = check_equal(served, stream, [], waits=False)
+    cursor = client.subscriptions[CONSUMERS[consumer_id].subscription].cursor
+    assert cursor.acked_ranges == [(ENTRIES - 3, ENTRIES - 1)]
+
+
 def test_acknowledgements_during_a_seek_are_ignored(served: Served) -> None:
     stream = Stream([(1, list(range(20)), plain)], seeking=True)
     client = check_equal(served, stream, [], waits=False)

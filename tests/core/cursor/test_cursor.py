@@ -311,6 +311,8 @@ def all_of(cursor: Cursor) -> tuple:
 @given(before_runs, st.lists(st.tuples(some_ids, st.integers(0, 12)), min_size=1, max_size=4), st.booleans())
 @example([], [(0, 3 * PART_IDS)], False)
 @example([("ack", PART_IDS)], [(5, 2 * PART_IDS)], True)
+@example([("ack_range", 5, 8)], [(3, 5)], False)
+@example([("ack_range", 0, 8)], [(3, 5), (8, 1)], False)
 def test_a_run_has_the_effect_of_single_acknowledgements(
     before: list[tuple], runs: list[tuple[int, int]], leads: bool
 ) -> None:
