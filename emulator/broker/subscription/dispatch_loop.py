@@ -8,11 +8,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from emulator.core.dispatch.types import ConsumerState, Delivery, Read, SubscriptionType
+from emulator.broker.subscription.message_writes import message_writes
+from emulator.core.dispatch.types import Delivery, Read, SubscriptionType
 from emulator.core.flow.rate_limit import RateLimit, Throttle
 from emulator.errors import StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
-from emulator.wire.codec_hot.consuming import message_header
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.consumer import SubscriptionView
@@ -139,34 +139,15 @@ class DispatchLoop:
 
     def _write(self, entries: list[StoredEntry], deliveries: list[Delivery]) -> None:
         subscription, consumers = self._subscription, self._subscription.consumers
-        ledger_id, partition = self._topic.ledger_id, self._topic.name.partition_index
-        frames: dict[ConsumerState, list[bytes]] = {}
-        for state, index, redelivery_count, ack_set in deliveries:
-            entry, consumer = entries[index], consumers[state]
-            data, parts = entry.data, frames.get(state)
-            if parts is None:
-                parts = frames[state] = []
-            parts += (
-                message_header(
-                    consumer.consumer_id,
-                    ledger_id,
-                    entry.entry_id,
-                    partition,
-                    redelivery_count,
-                    ack_set,
-                    consumer.epoch,
-                    len(data),
-                ),
-                data,
-            )
+        writes = message_writes(self._topic, consumers, entries, deliveries)
         now_ms = self._wall_clock_ms()
-        for state, parts in frames.items():
-            consumer, frame = consumers[state], b"".join(parts)
+        for state, write in writes.items():
+            consumer, frames = consumers[state], write.frames()
             messages = consumer.granted_messages - state.permits - consumer.sent.messages
-            consumer.sent.add(messages, len(frame))
-            subscription.sent.add(messages, len(frame))
+            consumer.sent.add(messages, len(frames))
+            subscription.sent.add(messages, len(frames))
             consumer.sent_ms = subscription.sent_ms = now_ms
-            consumer.connection.write(frame)
+            consumer.connection.write(frames)
 
     # Explanations.
 

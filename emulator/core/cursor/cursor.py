@@ -136,7 +136,7 @@ class Cursor:
     def ack_run(self, first: int, last: int) -> bool:
         """Acknowledge the ids first..last, both included, as `ack` does one by one. Returns False when all of them were
         acknowledged already."""
-        newest = self._acked.last_absent(max(first, self.mark_delete + 1), last) if self._acked else last
+        newest = self._acked.last_absent(first, last) if self._acked else last
         if not self._ack_range(first, last):
             return False
         self.ahead_of_peers = True
@@ -249,6 +249,11 @@ class Cursor:
         if entry_id <= self.mark_delete:
             return True
         return entry_id in self._acked
+
+    @property
+    def has_only_mark_delete(self) -> bool:
+        """Whether every id beyond mark-delete is known to be unacknowledged in whole, also by open transactions."""
+        return not self._acked and not self.open_bits and self.held is None
 
     def is_acked_or_held(self, entry_id: int) -> bool:
         """Whether the whole entry is acknowledged, counting acknowledgements of open transactions."""

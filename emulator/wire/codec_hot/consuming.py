@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.command_types import CommandType
@@ -15,6 +15,7 @@ from emulator.wire.protobuf import (
     ABSENT_U64,
     UNREADABLE,
     VARINT_BYTES_MAX,
+    VARINT_LOW,
     malformed,
     new_tuple,
     parse,
@@ -22,6 +23,7 @@ from emulator.wire.protobuf import (
     read_varint,
     tag,
     varint,
+    varints_from,
 )
 
 _read: Final = pb.LeanCommand.FromString
@@ -58,6 +60,46 @@ def message_header(
     before_body = _MESSAGE + varint(len(body))
     command_size = len(before_body) + len(body)
     return _pack_sizes(command_size + 4 + data_length, command_size) + before_body + body
+
+
+class DispatchedEntry(Protocol):
+    """A stored entry that is dispatched."""
+
+    entry_id: int
+    data: bytes
+
+
+def message_frames(
+    consumer_id: int,
+    ledger_id: int,
+    partition: int,
+    consumer_epoch: int | None,
+    entries: Sequence[DispatchedEntry],
+) -> list[bytes]:
+    """Return the MESSAGE frames of whole entries that were not dispatched before, in parts: what `message_header` and
+    the entries would be, in a third of the time. Nearly always the entry ids follow each other."""
+    heads, tail = _message_parts(consumer_id, ledger_id, partition, consumer_epoch)
+    parts: list[bytes] = []
+    begins: dict[int, bytes] = {}
+    next_id = end_id = -1
+    for entry in entries:
+        entry_id, data = entry.entry_id, entry.data
+        if entry_id != next_id or entry_id == end_id:  # ids of another size, or of another part of the table
+            table, rest, end_id = varints_from(entry_id)
+            number = table[entry_id & VARINT_LOW]
+            head = heads[len(number) + len(rest)]
+            rest += tail
+            body_bytes = len(head) + len(number) + len(rest)
+            begins = {}
+        size = len(data)
+        begin = begins.get(size)
+        if begin is None:
+            before_body = _MESSAGE + varint(body_bytes)
+            command_size = len(before_body) + body_bytes
+            begin = begins[size] = _pack_sizes(command_size + 4 + size, command_size) + before_body + head
+        parts += (begin, table[entry_id & VARINT_LOW] + rest, data)
+        next_id = entry_id + 1
+    return parts
 
 
 @lru_cache(maxsize=4096)

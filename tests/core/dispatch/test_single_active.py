@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch.dispatcher import Dispatcher
-from emulator.core.dispatch.types import ConsumerState, DispatchLimits, Read, Wake
+from emulator.core.dispatch.types import ConsumerState, Delivery, DispatchLimits, Read, Wake
+from emulator.core.transactions.pending_acks import ClaimedAck, PendingAcks
+from emulator.model.transaction_names import TxnId
 from tests.core.dispatch.playbook import (
     END,
     EXCLUSIVE,
@@ -191,3 +196,69 @@ def test_partitions_spread_evenly_over_consumers_of_the_best_priority_while_they
         for index, machine in enumerate(partitions):
             machine.strategy.left(consumers[name, index], now_ms=600)
     assert active() == ["worse"] * 4
+
+
+ENTRIES = 12
+entry_steps = st.lists(
+    st.tuples(st.sampled_from([1, 1, 1, 1, 3]), st.sampled_from([1, 1, 3]), st.booleans()), max_size=12
+)
+"""(difference to the id before, number of messages, whether the entry is a marker)"""
+changes = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["ack", "ack_cumulative", "seek"]), st.integers(0, ENTRIES)),
+        st.tuples(st.just("ack_batch"), st.integers(0, ENTRIES), st.just((0b101,)), st.just(3)),
+    ),
+    max_size=3,
+)
+held_entries = st.none() | st.lists(st.integers(0, ENTRIES), min_size=1, max_size=2)
+
+
+class OneByOne(Cursor):
+    """A cursor of which nothing is known that would let a dispatcher pass over its acknowledgements."""
+
+    has_only_mark_delete = False  # type: ignore[assignment]
+
+
+@given(entry_steps, st.integers(1, 20), changes, changes, held_entries)
+@example([(1, 1, False)] * 8, 20, [], [], None)
+@example([(1, 3, False)] * 8, 5, [], [], None)
+@example([(1, 1, False)] * 8, 20, [("ack_cumulative", 2)], [], None)
+@example([(1, 1, False)] * 8, 20, [], [("ack_cumulative", 2)], None)
+@example([(1, 1, False)] * 8, 20, [("ack", 4)], [], None)
+@example([(1, 3, False)] * 8, 20, [("ack_batch", 4, (0b101,), 3)], [], None)
+@example([(1, 1, False)] * 8, 20, [], [], [4])
+@example([(1, 1, False)] * 3 + [(1, 1, True)] + [(3, 1, False)] * 3, 20, [], [], None)
+def test_a_run_of_whole_entries_is_dispatched_as_entries_one_by_one(
+    steps: list[tuple[int, int, bool]],
+    permits: int,
+    before: list[tuple],
+    during: list[tuple],
+    held: list[int] | None,
+) -> None:
+    """`before`, `during`: what the cursor acknowledges before the read and while the store reads."""
+    entry_id, entries = -1, []
+    for step, messages, hidden in steps:
+        entry_id += step
+        entries.append(Candidate(entry_id, messages, hidden))
+    outcomes = []
+    for cursor_type in (Cursor, OneByOne):
+        machine = Dispatcher(cursor_type(-1), DispatchLimits(1_000, FAILOVER_DELAY_MS))
+        consumer = joined(machine, "a", EXCLUSIVE, permits)
+        cursor = machine.cursor
+        if held is not None:
+            cursor.held = PendingAcks()
+            cursor.held.acknowledge(TxnId(0, 1), [ClaimedAck(entry_id) for entry_id in held], cursor)
+        for name, *arguments in before:
+            getattr(cursor, name)(*arguments)
+        given = []
+        while isinstance(read := machine.strategy.next(entry_id + 1, 0, 0), Read):
+            for name, *arguments in during:
+                getattr(cursor, name)(*arguments)
+            deliveries = machine.strategy.offer(read, found(read, entries), 0)
+            given.append([(one.candidate_index, *one[2:], read.from_entry_id) for one in deliveries])
+            assert all(one.consumer is consumer for one in deliveries)
+            assert all(type(one) is Delivery for one in deliveries)
+        outcomes.append(
+            (given, consumer.permits, machine.strategy.read_entry_id, cursor.mark_delete, cursor.acked_ranges)
+        )
+    assert outcomes[0] == outcomes[1]
