@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from struct import Struct
 from typing import Final, Self
 
-from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.reading import Readable
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic_directory.stored_topics import LogKind
 from emulator.core.topic.state import LastData
 from emulator.errors import StorageDamaged

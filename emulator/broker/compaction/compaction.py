@@ -21,7 +21,7 @@ from emulator.broker.compaction.compacted_log import (
     log_names_near,
     read_row,
 )
-from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.view import TopicView
 from emulator.core.topic.compaction import LatestOfKeys, TooManyKeys
 from emulator.core.topic.retention import LogHold

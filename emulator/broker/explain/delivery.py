@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.replication import individual_acks

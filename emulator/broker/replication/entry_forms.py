@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.metadata.schemas import Schemas
-from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Position, Schema, TopicName

@@ -18,8 +18,8 @@ from emulator.broker.replication.replicator_state import (
 )
 from emulator.broker.replication.schema_wait import SchemaWait
 from emulator.broker.replication.sending import RunsToSend, replicas_from
-from emulator.broker.topic.entry_cache import PlainReplica
 from emulator.broker.topic.metrics import Traffic
+from emulator.broker.topic.stored_entry import PlainReplica
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, ReplicatorState
 from emulator.errors import ServerError, StorageError
@@ -30,7 +30,7 @@ from emulator.wire.message_metadata import schema_version
 if TYPE_CHECKING:
     from emulator.broker.replication.entry_forms import LogForms
     from emulator.broker.replication.link import PeerLink
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.broker.topic.view import TopicView
     from emulator.wire.codec_hot.send_runs import SendRun
 

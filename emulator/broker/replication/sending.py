@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.broker.topic.entry_cache import PlainReplica, StoredEntry
+from emulator.broker.topic.stored_entry import PlainReplica, StoredEntry
 from emulator.core.replication.progress import ReplicationProgress
 from emulator.wire.codec_hot.send_runs import SendRun
 

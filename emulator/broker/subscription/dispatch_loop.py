@@ -16,7 +16,7 @@ from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.consumer import SubscriptionView
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.broker.topic.view import TopicView
     from emulator.core.flow.rate_limit import QueuedTask
 

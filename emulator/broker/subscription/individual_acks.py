@@ -29,7 +29,7 @@ from emulator.model.markers import AckedEntries, SubscriptionUpdate
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.subscription import Subscription
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
 
 OBEYS = (REPLICATE_INDIVIDUAL_ACKS, INDIVIDUAL_ACK_INTERVAL, INDIVIDUAL_ACKS_MAX)
 """Policies that this module acts upon (PO1)."""

@@ -12,7 +12,7 @@ from emulator.errors import StorageError
 from emulator.model.markers import Snapshot, SubscriptionUpdate
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
 
 SEARCH_ENTRIES = 4_096
 """Number of newest entries of the log that are searched for snapshots from before a restart."""

@@ -13,7 +13,7 @@ from emulator.wire.codec_hot.consuming import message_frames, message_header
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.consumer import ConnectedConsumer
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.broker.topic.view import TopicView
     from emulator.core.dispatch.types import ConsumerState, Delivery
 

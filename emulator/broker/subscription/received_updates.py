@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emulator.broker.subscription.individual_acks import TopicIndividualAcks
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.subscription.update_records import TopicUpdateRecords
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.core.replication.snapshots import SnapshotController
 
 logger = logging.getLogger(__name__)

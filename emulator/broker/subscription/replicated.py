@@ -33,7 +33,7 @@ from emulator.model.reasons import Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.subscription import Subscription
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
 
 logger = logging.getLogger(__name__)
 

@@ -40,8 +40,8 @@ from emulator.model.values import Position
 from emulator.wire.markers import encode_marker
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.pending_publish import Pending
+    from emulator.broker.topic.stored_entry import StoredEntry
 
 OBEYS = (
     PARTIAL_SNAPSHOTS_AFTER,

@@ -19,7 +19,7 @@ from emulator.model.values import Position
 if TYPE_CHECKING:
     from emulator.broker.subscription.snapshots import TopicSnapshots
     from emulator.broker.subscription.subscription import Subscription
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.broker.topic.view import TopicView
 
 

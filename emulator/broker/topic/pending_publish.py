@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NewType, Protocol
 
-from emulator.broker.topic.entry_cache import PlainEntry, PlainReplica, StoredEntry
+from emulator.broker.topic.stored_entry import PlainEntry, PlainReplica, StoredEntry
 from emulator.config.region import RegionConfig
 from emulator.core.admission import EntrySizeLimits, Publisher
 from emulator.core.topic.state import TopicState

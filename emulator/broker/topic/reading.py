@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from emulator.broker.topic.checkpoints import Checkpoints
-from emulator.broker.topic.entry_cache import EntryCache, StoredEntry
+from emulator.broker.topic.entry_cache import EntryCache
 from emulator.broker.topic.metrics import TopicMetrics
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.core.topic.state import UNKNOWN_MESSAGES, LastData, TopicState
 from emulator.errors import CheckpointDamaged
 from emulator.model.values import BEFORE_EVERYTHING, Position

@@ -16,8 +16,8 @@ from emulator.errors import ProtocolError
 if TYPE_CHECKING:
     from emulator.broker.replication.replicator import Replicator
     from emulator.broker.subscription.subscription import Subscription
-    from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.publishing import TopicPublishing
+    from emulator.broker.topic.stored_entry import StoredEntry
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from emulator.model.stored_keys import CursorKey
 if TYPE_CHECKING:
     from emulator.broker.subscription.individual_acks import TopicIndividualAcks
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
-    from emulator.broker.topic.entry_cache import StoredEntry
+    from emulator.broker.topic.stored_entry import StoredEntry
 
 DISPATCH: Final = (DELAYED_DELIVERY, UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION)
 SUBSCRIPTION_RATES: Final = (SUBSCRIPTION_DISPATCH_RATE, DISPATCH_RATES_BY_SUBSCRIPTION)

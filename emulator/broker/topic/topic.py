@@ -16,7 +16,7 @@ from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.checkpoints import Checkpoints, check_is_whole, replay
-from emulator.broker.topic.entry_cache import EntryCache, StoredEntry
+from emulator.broker.topic.entry_cache import EntryCache
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.metrics import TopicMetrics
 from emulator.broker.topic.pending_publish import (
@@ -31,6 +31,7 @@ from emulator.broker.topic.publishing import TopicPublishing
 from emulator.broker.topic.reading import Readable, TopicReading
 from emulator.broker.topic.replicators import Replicators
 from emulator.broker.topic.retention import TopicRetention, Trimmer
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.termination import TopicTermination
 from emulator.broker.topic.transactions import TopicTransactions

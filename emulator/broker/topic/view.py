@@ -28,9 +28,9 @@ from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.checkpoints import Checkpoints
-    from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.metrics import TopicMetrics
     from emulator.broker.topic.pending_publish import Attachment
+    from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.core.policies.topic_policies import TopicPolicies
     from emulator.core.topic.state import TopicState
     from emulator.storage.contract import Log

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.reading import last_message
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.client import Batching
 from emulator.core.topic.state import UNKNOWN_MESSAGES
 from emulator.model.values import BEFORE_EVERYTHING

@@ -7,7 +7,7 @@ import tracemalloc
 
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.entry_forms import FORMS_BYTES_MAX, ReplicatedEntryCache
-from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.model.values import Position
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import plain_entry, with_replication

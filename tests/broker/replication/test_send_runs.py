@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.entry_forms import ReplicatedEntryCache
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.topic.entry_cache import PlainEntry, PlainReplica, StoredEntry
+from emulator.broker.topic.stored_entry import PlainEntry, PlainReplica, StoredEntry
 from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
 from emulator.model.reasons import Reason
 from emulator.model.values import Position
@@ -307,7 +307,7 @@ def test_a_run_is_built_once_for_all_regions_and_without_decoding(monkeypatch: p
     entries = [PlainEntry(one, plain_entry("p", one, 1, b"x")) for one in range(500)]
     decoded, built, read = [], [], []
     monkeypatch.setattr(
-        "emulator.broker.topic.entry_cache.scan_entry", lambda data: decoded.append(data) or scan_entry(data)
+        "emulator.broker.topic.stored_entry.scan_entry", lambda data: decoded.append(data) or scan_entry(data)
     )
     take = PlainForms.take
     monkeypatch.setattr(PlainForms, "take", lambda *of_run: built.append(1) or take(*of_run))
@@ -331,7 +331,7 @@ def test_messages_of_other_regions_are_skipped_without_decoding(monkeypatch: pyt
     sender = Sender("ap", 4, ReplicatedEntryCache("us", MemoryBudget("forms")), **WIDE)
     sender._forwarding = lambda *claims: decisions.append(forwarding(*claims)) or decisions[-1]
     replica = with_replication(plain_entry("p", 0, 1, b"x"), "eu", Position(3, 0))
-    monkeypatch.setattr("emulator.broker.topic.entry_cache.scan_entry", lambda _: pytest.fail("decoded"))
+    monkeypatch.setattr("emulator.broker.topic.stored_entry.scan_entry", lambda _: pytest.fail("decoded"))
     sender.send([PlainReplica(one, replica, "eu" if one < 200 else "asia") for one in range(300)])
     assert decisions == [Forwarding.FROM_OTHER_REGION] * 2, "one for each origin"
     assert (sender.written, sender.progress.confirmed) == ([], 299)

@@ -12,7 +12,7 @@ import pytest
 from emulator.broker.admin.server import Admin
 from emulator.broker.explain.topics import explain
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client
 from emulator.core.replication.subscription_updates import update_for

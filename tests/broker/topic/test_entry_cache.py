@@ -18,8 +18,8 @@ from emulator.broker.topic.entry_cache import (
     READ_BYTES,
     EntryCache,
     EntryCachePool,
-    StoredEntry,
 )
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.compiled import compiled_digest
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
@@ -54,7 +54,12 @@ def see_every_kind() -> None:
 
 MADE_HERE = [
     tracemalloc.Filter(True, f"*/{name}")
-    for name in ("tests/broker/topic/test_entry_cache.py", "wire/*.py", "broker/topic/entry_cache.py")
+    for name in (
+        "tests/broker/topic/test_entry_cache.py",
+        "wire/*.py",
+        "broker/topic/entry_cache.py",
+        "broker/topic/stored_entry.py",
+    )
 ]
 """Threads left by earlier tests may also allocate memory."""
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup, PendingPublish
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import ClientProducer, Publisher
 from emulator.core.topic.deduplication import ProducerDeduplication, PublishVerdict

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.view import TopicView
 from emulator.core.flow.meters import Drops, UnsentEntries
 from emulator.core.replication.progress import Forwarding

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from emulator.broker.environment import RegionServices
-from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.non_persistent.replicator import NonPersistentReplicator
 from emulator.broker.topic.non_persistent.store import VolatileLog
+from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.subscriptions import Subscriptions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.view import TopicView
