@@ -147,10 +147,10 @@ class Compaction:
         grown = self._topic.state.stored_end - max(first, self._grown_from)
         return log.size_bytes * max(0, grown) // (end - first) if end > first else 0
 
-    def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
-        """Count the bytes of stored entries, and start a compaction above the threshold. Called only while there is
+    def bytes_stored(self, size_bytes: int) -> None:
+        """Count the size of stored entries, and start a compaction above the threshold. Called only while there is
         one."""
-        self._grown_bytes += sum([len(entry.data) for entry in entries])
+        self._grown_bytes += size_bytes
         self._begin_if_grown()
 
     def _begin_if_grown(self) -> None:

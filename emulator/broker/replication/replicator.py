@@ -209,6 +209,7 @@ class Replicator:
         if self.lifecycle.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
         while self.lifecycle.state is ReplicatorState.STREAMING and self.peer.writable:
+            self._pass_groups()
             start, room = self.progress.next_entry_id, self.progress.room
             if room <= 0 or start >= self.topic.state.replicable_end:
                 return
@@ -225,6 +226,20 @@ class Replicator:
             self._send(entries)
             if self.progress.next_entry_id == start:
                 return  # There is no entry, or the next one is too large and waits for receipts.
+
+    def _pass_groups(self) -> None:
+        """Pass over the groups that other regions sent, without reading their messages."""
+        progress, end = self.progress, self.topic.state.replicable_end
+        confirmed = progress.confirmed
+        while progress.next_entry_id < end:
+            group = self.topic.reading.group_with(progress.next_entry_id)
+            if group is None or group.replicated_from is None:
+                break
+            if self._forwarding(self.remote, group.replicated_from, (), None) is Forwarding.SEND:
+                break
+            progress.skipped(min(group.end_entry_id, end) - 1)
+        if progress.confirmed != confirmed:
+            self._stored.changed()
 
     def _part(self) -> int:
         """Return the number of entries of the next part of a backlog. It includes as many as were newly stored between

@@ -33,6 +33,7 @@ from emulator.model.reasons import Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.subscription import Subscription
+    from emulator.broker.topic.new_entries import NewEntries
     from emulator.broker.topic.stored_entry import StoredEntry
 
 logger = logging.getLogger(__name__)
@@ -213,13 +214,13 @@ class ReplicatedSubscriptions:
 
     # Entries.
 
-    def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
+    def entries_stored(self, entries: NewEntries) -> None:
         """Process the markers among durable entries, and schedule a snapshot. Called once for each entry, in log
         order."""
         markers = 0
         if self.individual is not None:
             self.individual.entries_stored(entries)
-        for entry in entries:
+        for entry in entries.alone:
             if entry.marker is not None:
                 markers += 1
                 if entry.info.replicated_from is not None:

@@ -10,14 +10,15 @@ read from the store, so the limit affects speed and never what a consumer receiv
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
 from typing import Final
 
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
+from emulator.broker.topic.new_entries import EntryGroup, NewEntries, Part, end_id, first_id, read_part
 from emulator.broker.topic.stored_entry import StoredEntry
 
 ENTRY_OVERHEAD_BYTES = 432
@@ -33,21 +34,32 @@ READ_BYTES = 4_194_304
 class Block:
     """Consecutive entries of one topic, which are dropped together."""
 
-    __slots__ = ("cache", "charge", "entries", "first_entry_id")
+    __slots__ = ("cache", "charge", "first_entry_id", "parts")
 
     def __init__(self, cache: EntryCache, first_entry_id: int, charge: Reservation) -> None:
         self.cache = cache
         self.first_entry_id = first_entry_id
-        self.entries: list[StoredEntry] = []
+        self.parts: list[Part] = []
         self.charge = charge
+
+    def parts_from(self, entry_id: int) -> Iterator[Part]:
+        """Return the part that contains an entry, or the first one, and those after it."""
+        at = bisect_right(self.parts, entry_id, key=first_id) - 1
+        return islice(self.parts, max(at, 0), None)
 
     @property
     def is_full(self) -> bool:
         return self.charge.size_bytes >= BLOCK_BYTES
 
-    def add(self, entries: list[StoredEntry]) -> None:
-        self.entries += entries
-        size = sum([len(entry.data) for entry in entries]) + ENTRY_OVERHEAD_BYTES * len(entries)
+    def add(self, entries: NewEntries) -> None:
+        for part in entries.parts:
+            if isinstance(part, EntryGroup):
+                self.parts.append(part)
+            elif self.parts and isinstance(last := self.parts[-1], list):
+                last += part
+            else:
+                self.parts.append([*part])
+        size = entries.size_bytes + ENTRY_OVERHEAD_BYTES * len(entries)
         self.charge.resize(self.charge.size_bytes + size)
 
 
@@ -87,10 +99,10 @@ class EntryCache:
         self._pool = pool
         self._blocks: list[Block] = []
 
-    def extend(self, entries: list[StoredEntry]) -> None:
+    def extend(self, entries: NewEntries) -> None:
         """Add one or more entries, which must follow all cached ones."""
         if not self._blocks or self._blocks[-1].is_full:
-            self._blocks.append(self._pool.open_block(self, entries[0].entry_id))
+            self._blocks.append(self._pool.open_block(self, first_id(entries.parts[0])))
         self._blocks[-1].add(entries)
         self._pool.make_room()
 
@@ -98,7 +110,7 @@ class EntryCache:
         """Drop the oldest block; called by the pool."""
         assert self._blocks[0] is block, "blocks are dropped oldest first"
         del self._blocks[0]
-        self.start_entry_id = block.entries[-1].entry_id + 1
+        self.start_entry_id = end_id(block.parts[-1])
 
     def read(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
         """Return up to `entries_max` entries from an id on; None when the id is below the cached ones. The first block
@@ -109,12 +121,20 @@ class EntryCache:
         size_bytes = 0
         at = bisect_right(self._blocks, from_entry_id, key=_first_id) - 1
         for block in islice(self._blocks, max(at, 0), None):
-            start = bisect_left(block.entries, from_entry_id, key=_id)
-            found += block.entries[start : start + entries_max - len(found)]
+            for part in block.parts_from(from_entry_id):
+                found += read_part(part, from_entry_id, entries_max - len(found))
             size_bytes += block.charge.size_bytes
             if len(found) == entries_max or (found and size_bytes >= READ_BYTES):
                 break
         return found
+
+    def group_with(self, entry_id: int) -> EntryGroup | None:
+        """Return the group that contains a cached entry; None: it is not cached, or in none."""
+        if entry_id < self.start_entry_id or not self._blocks:
+            return None
+        block = self._blocks[bisect_right(self._blocks, entry_id, key=_first_id) - 1]
+        part = next(block.parts_from(entry_id))
+        return part if isinstance(part, EntryGroup) and entry_id < part.end_entry_id else None
 
     def close(self) -> None:
         """Release all memory to the pool. No entry may be added afterwards."""
@@ -122,5 +142,4 @@ class EntryCache:
         self._blocks.clear()
 
 
-_id: Final = attrgetter("entry_id")
 _first_id: Final = attrgetter("first_entry_id")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NewType, Protocol
 
-from emulator.broker.topic.stored_entry import PlainEntry, PlainReplica, StoredEntry
+from emulator.broker.topic.new_entries import EntryGroup
 from emulator.config.region import RegionConfig
 from emulator.core.admission import EntrySizeLimits, Publisher
 from emulator.core.topic.state import TopicState
@@ -125,10 +125,10 @@ class PendingGroup(_Group):
     def admit(self, state: TopicState) -> None:
         state.admit_group(self.producer_name, self.sequence_ids[-1])
 
-    def fold(self, state: TopicState) -> list[StoredEntry]:
+    def fold(self, state: TopicState) -> EntryGroup:
         """Fold the entries, which are durable from `first_entry_id` on, into the state, and return them."""
         state.fold_group(self.first_entry_id, self.last_entry_id, self.producer_name, self.sequence_ids[-1])
-        return [PlainEntry(*one) for one in enumerate(self.entries, self.first_entry_id)]
+        return EntryGroup(self.first_entry_id, self.entries, self.size_bytes, None)
 
 
 class PendingReplicas(_Group):
@@ -144,14 +144,11 @@ class PendingReplicas(_Group):
     def admit(self, state: TopicState) -> None:
         state.admit_replicas(self.source_region, self.last_position)
 
-    def fold(self, state: TopicState) -> list[StoredEntry]:
+    def fold(self, state: TopicState) -> EntryGroup:
         """As `PendingGroup.fold`."""
         region = self.source_region
         state.fold_replicas(self.first_entry_id, self.last_entry_id, region, self.last_position)
-        return [
-            PlainReplica(entry_id, data, region)
-            for entry_id, data in enumerate(self.entries, self.first_entry_id)
-        ]
+        return EntryGroup(self.first_entry_id, self.entries, self.size_bytes, region)
 
 
 Pending = PendingPublish | PendingGroup | PendingReplicas

@@ -9,6 +9,7 @@ from typing import Protocol
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.broker.topic.entry_cache import EntryCache
 from emulator.broker.topic.metrics import TopicMetrics
+from emulator.broker.topic.new_entries import EntryGroup
 from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.core.topic.state import UNKNOWN_MESSAGES, LastData, TopicState
 from emulator.errors import CheckpointDamaged
@@ -99,6 +100,10 @@ class TopicReading:
             return self._readable(from_entry_id, entries)
         except CheckpointDamaged:
             return None  # the next read from the store raises the error
+
+    def group_with(self, entry_id: int) -> EntryGroup | None:
+        """Return the group of plain messages that contains an entry; None: it is not in memory, or in no group."""
+        return self.cache.group_with(entry_id)
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """As `Readable.read`. CheckpointDamaged, a StorageError: see `remember_from`."""

@@ -19,6 +19,7 @@ from emulator.broker.topic.checkpoints import Checkpoints, check_is_whole, repla
 from emulator.broker.topic.entry_cache import EntryCache
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.metrics import TopicMetrics
+from emulator.broker.topic.new_entries import NewEntries
 from emulator.broker.topic.pending_publish import (
     Attachment,
     CheckedEntry,
@@ -281,12 +282,12 @@ class Topic:
         if failure is not None:
             self.failed(failure)
             return
-        entries: list[StoredEntry] = []
+        entries = NewEntries()
         next_id, fold = done.result(), self.state.fold
         for publish in batch:
             if not isinstance(publish, PendingPublish):
                 publish.first_entry_id = next_id
-                entries += publish.fold(self.state)
+                entries.append_group(publish.fold(self.state))
                 next_id += publish.messages
             elif not publish.duplicate:
                 publish.entry_id = next_id
@@ -310,7 +311,7 @@ class Topic:
         for attachment, publishes in by_attachment.items():
             attachment.stored(publishes)
 
-    def _notify(self, entries: list[StoredEntry]) -> None:
+    def _notify(self, entries: NewEntries) -> None:
         """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
         self.pump()
         if self.closed:  # dispatch closed the topic: it is loaded again and then dispatches the rest
@@ -318,7 +319,7 @@ class Topic:
         if self.subscriptions.replicated is not None and entries:
             self.subscriptions.replicated.entries_stored(entries)
         if self.compaction.threshold_bytes:
-            self.compaction.entries_stored(entries)
+            self.compaction.bytes_stored(entries.size_bytes)
         self._count_towards_checkpoint(len(entries))
 
     def pump(self) -> None:

@@ -19,6 +19,7 @@ from emulator.broker.topic.entry_cache import (
     EntryCache,
     EntryCachePool,
 )
+from emulator.broker.topic.new_entries import NewEntries
 from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.compiled import compiled_digest
 from emulator.model.values import Position
@@ -27,9 +28,9 @@ from emulator.wire.entry import build_entry, plain_entry, with_replication
 from emulator.wire.message_metadata import scan_entry
 
 
-def entries(first: int, count: int, size: int = 100) -> list[StoredEntry]:
+def entries(first: int, count: int, size: int = 100) -> NewEntries:
     """Build entries like those that a producer sends."""
-    found = []
+    found = NewEntries()
     for entry_id in range(first, first + count):
         data = plain_entry("producer", 2**40 + entry_id, 2**41 + entry_id, bytes(size))
         found.append(StoredEntry(2**30 + entry_id, data, scan_entry(data)))
@@ -58,6 +59,7 @@ MADE_HERE = [
         "tests/broker/topic/test_entry_cache.py",
         "wire/*.py",
         "broker/topic/entry_cache.py",
+        "broker/topic/new_entries.py",
         "broker/topic/stored_entry.py",
     )
 ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from emulator.broker.topic.new_entries import NewEntries
 from emulator.broker.topic.pending_publish import CheckedEntry, Pending, PendingGroup, PendingPublish
 from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.broker.topic.topic import Topic
@@ -123,7 +124,7 @@ class _VisibleBeforeDurable(Topic):
         first = self.state.readable_end
         super().flush()
         if fresh and not self.closed:
-            self.reading.cache.extend(self._numbered(first, fresh))
+            self.reading.cache.extend(NewEntries(self._numbered(first, fresh)))
             self.state.stored_end = first + len(fresh)
             self.pump()
 
@@ -141,7 +142,7 @@ class _VisibleBeforeDurable(Topic):
             publish.entry_id = entry.entry_id
             self.state.fold(entry.entry_id, entry.info)
         self._acknowledge(batch)
-        self._notify(entries)
+        self._notify(NewEntries(entries))
 
     def _numbered(self, first: int, fresh: Sequence[PendingPublish]) -> list[StoredEntry]:
         return [

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from emulator.broker.environment import RegionServices
+from emulator.broker.topic.new_entries import NewEntries
 from emulator.broker.topic.non_persistent.replicator import NonPersistentReplicator
 from emulator.broker.topic.non_persistent.store import VolatileLog
 from emulator.broker.topic.stored_entry import StoredEntry
@@ -89,7 +90,7 @@ class NonPersistentTopic(Topic):
             services, name, VolatileLog(str(name), ledger_id), deduplicates=False, peers=peers
         )
 
-    def _notify(self, entries: list[StoredEntry]) -> None:
+    def _notify(self, entries: NewEntries) -> None:
         for subscription in list(self.subscriptions.values()):
             self._dispatch(subscription, entries)
         for replicator in self.replicators.values():

@@ -1,0 +1,105 @@
+"""The entries of one append of a topic, in log order: single ones, and groups of plain messages in columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from emulator.broker.topic.stored_entry import PlainEntry, PlainReplica, StoredEntry
+
+_id: Final = attrgetter("entry_id")
+
+
+class EntryGroup:
+    """Plain messages whose ids follow each other, all published here or all received from one region. They become
+    objects at the first access: in a region without consumers nothing reads the messages of other regions."""
+
+    __slots__ = ("_datas", "_entries", "end_entry_id", "first_entry_id", "replicated_from", "size_bytes")
+
+    def __init__(
+        self, first_entry_id: int, datas: list[bytes], size_bytes: int, replicated_from: str | None
+    ) -> None:
+        self.first_entry_id = first_entry_id
+        self.end_entry_id = first_entry_id + len(datas)
+        self.size_bytes = size_bytes
+        """Size of the data."""
+        self.replicated_from = replicated_from
+        """The region in which they originate, if it is another one."""
+        self._datas = datas
+        self._entries: list[StoredEntry] | None = None
+        """None until the first access; then `_datas` is empty."""
+
+    def __len__(self) -> int:
+        return self.end_entry_id - self.first_entry_id
+
+    @property
+    def entries(self) -> list[StoredEntry]:
+        if self._entries is None:
+            numbered, origin = enumerate(self._datas, self.first_entry_id), self.replicated_from
+            if origin is None:
+                self._entries = [PlainEntry(*one) for one in numbered]
+            else:
+                self._entries = [PlainReplica(entry_id, data, origin) for entry_id, data in numbered]
+            self._datas = []
+        return self._entries
+
+
+Part = list[StoredEntry] | EntryGroup
+"""Entries that are in no group, or those of one. Not empty."""
+
+
+def first_id(part: Part) -> int:
+    return part.first_entry_id if isinstance(part, EntryGroup) else part[0].entry_id
+
+
+def end_id(part: Part) -> int:
+    return part.end_entry_id if isinstance(part, EntryGroup) else part[-1].entry_id + 1
+
+
+def read_part(part: Part, from_entry_id: int, entries_max: int) -> list[StoredEntry]:
+    """Return up to `entries_max` entries from an id on."""
+    entries = part.entries if isinstance(part, EntryGroup) else part
+    start = bisect_left(entries, from_entry_id, key=_id)
+    return entries[start : start + entries_max]
+
+
+class NewEntries(Sequence[StoredEntry]):
+    """The entries of one append."""
+
+    __slots__ = ("parts", "size_bytes")
+
+    def __init__(self, entries: Iterable[StoredEntry] = ()) -> None:
+        self.parts: list[Part] = []
+        self.size_bytes = 0
+        """Size of the data."""
+        for entry in entries:
+            self.append(entry)
+
+    def append(self, entry: StoredEntry) -> None:
+        self.size_bytes += len(entry.data)
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, list):
+            last.append(entry)
+        else:
+            self.parts.append([entry])
+
+    def append_group(self, group: EntryGroup) -> None:
+        self.size_bytes += group.size_bytes
+        self.parts.append(group)
+
+    @property
+    def alone(self) -> list[StoredEntry]:
+        """The entries that are in no group: markers are among them."""
+        return [entry for part in self.parts if isinstance(part, list) for entry in part]
+
+    def __len__(self) -> int:
+        return sum([len(part) for part in self.parts])
+
+    def __iter__(self) -> Iterator[StoredEntry]:
+        for part in self.parts:
+            yield from part.entries if isinstance(part, EntryGroup) else part
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
