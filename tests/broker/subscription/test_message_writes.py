@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.broker.subscription.message_writes import message_writes
-from emulator.broker.topic.entry_cache import PlainEntry
+from emulator.broker.topic.stored_entry import PlainEntry
 from emulator.core.dispatch.types import ConsumerState, Delivery
 from emulator.wire.codec_hot.consuming import message_header
 
