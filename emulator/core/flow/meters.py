@@ -60,8 +60,12 @@ class Distribution:
     def add_each(self, figures: Sequence[int]) -> None:
         """Add several figures at once."""
         counts, limits = self._counts, self._limits
-        for figure in figures:
-            counts[bisect_left(limits, figure)] += 1
+        lowest = bisect_left(limits, min(figures, default=0))
+        if lowest == bisect_left(limits, max(figures, default=0)):  # nearly always: entries of about one size
+            counts[lowest] += len(figures)
+        else:
+            for figure in figures:
+                counts[bisect_left(limits, figure)] += 1
         self._times += len(figures)
         self._total += sum(figures)
 

@@ -24,6 +24,16 @@ def test_what_was_long_ago_is_in_no_rate_any_more() -> None:
     assert sizes.per_second(20.0).times == 0 == sizes.per_second(20.0).classes[0]
 
 
+@given(st.lists(st.lists(st.integers(0, 700), max_size=5), max_size=5))
+def test_figures_are_counted_together_as_one_by_one(parts: list[list[int]]) -> None:
+    together, alone = Distribution((128, 512), 0.0), Distribution((128, 512), 0.0)
+    for figures in parts:
+        together.add_each(figures)
+        for figure in figures:
+            alone.add(figure)
+    assert together._figures() == alone._figures()
+
+
 @given(st.lists(st.tuples(st.integers(0, 15), st.lists(st.integers(1, 300)))))
 def test_each_rate_of_a_distribution_is_that_of_its_counter(reads: list[tuple[int, list[int]]]) -> None:
     sizes, rates = Distribution((128,), 0.0), [Rate(0.0) for _ in range(4)]
