@@ -15,7 +15,7 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.crc import crc32c
 from emulator.wire.protobuf import UNREADABLE, Malformed, malformed
 
-_CHECKSUM_MAGIC: Final = b"\x0e\x01"
+CHECKSUM_MAGIC: Final = b"\x0e\x01"
 _BROKER_METADATA_MAGIC: Final = b"\x0e\x02"
 CHECKSUM_BYTES: Final = 6
 _SIZE: Final = Struct(">I")
@@ -24,7 +24,7 @@ _HEAD: Final = Struct(">HII")
 """Magic, checksum, size of the metadata: the beginning of nearly every entry."""
 HEAD_BYTES: Final = _HEAD.size
 read_head: Final = _HEAD.unpack_from
-USUAL_MAGIC: Final = int.from_bytes(_CHECKSUM_MAGIC)
+USUAL_MAGIC: Final = int.from_bytes(CHECKSUM_MAGIC)
 """The first number of `read_head` if the entry begins with its checksum."""
 _SMALL_ENTRY_BYTES: Final = 4_096
 """Size below which copying is faster than creating a memoryview."""
@@ -34,7 +34,7 @@ def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
     """Return the start and end of the metadata. `verify` also checks the checksum, if the entry has one. Raises one of
     UNREADABLE for impossible sizes, and ProtocolError(ChecksumError) for a wrong checksum."""
     start = HEAD_BYTES
-    if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read at once
+    if len(data) >= start and data.startswith(CHECKSUM_MAGIC):  # nearly always; read at once
         _, checksum, size = read_head(data)
         if verify:
             _verify(data, start - 4, checksum)
@@ -51,7 +51,7 @@ def _unusual_head(data: bytes, *, verify: bool) -> tuple[int, int]:
     at = 0
     if data.startswith(_BROKER_METADATA_MAGIC):
         at = _after_broker_metadata(data)
-    if data.startswith(_CHECKSUM_MAGIC, at):
+    if data.startswith(CHECKSUM_MAGIC, at):
         if len(data) < at + CHECKSUM_BYTES:
             raise Malformed(f"entry of {len(data)} bytes")
         if verify:
@@ -87,9 +87,9 @@ def assemble(metadata: bytes, payload: bytes | memoryview) -> bytes:
     head = _SIZE.pack(len(metadata)) + metadata
     if len(payload) < _SMALL_ENTRY_BYTES:
         body = head + payload
-        return _CHECKSUM_MAGIC + _SIZE.pack(crc32c(body)) + body
+        return CHECKSUM_MAGIC + _SIZE.pack(crc32c(body)) + body
     checksum = crc32c(payload, crc32c(head))
-    return b"".join((_CHECKSUM_MAGIC, _SIZE.pack(checksum), head, payload))
+    return b"".join((CHECKSUM_MAGIC, _SIZE.pack(checksum), head, payload))
 
 
 def ensure_checksum(data: bytes) -> bytes:
@@ -98,7 +98,7 @@ def ensure_checksum(data: bytes) -> bytes:
 
     Very old producers send none, and some consumers discard messages without one.
     """
-    if data.startswith(_CHECKSUM_MAGIC):
+    if data.startswith(CHECKSUM_MAGIC):
         return data
     at = 0
     if data.startswith(_BROKER_METADATA_MAGIC):
@@ -106,6 +106,6 @@ def ensure_checksum(data: bytes) -> bytes:
             at = _after_broker_metadata(data)
         except UNREADABLE as problem:
             raise malformed("broker metadata", problem, closes_connection=False) from None
-        if data.startswith(_CHECKSUM_MAGIC, at):
+        if data.startswith(CHECKSUM_MAGIC, at):
             return data
-    return data[:at] + _CHECKSUM_MAGIC + _SIZE.pack(crc32c(payload_from(data, at))) + data[at:]
+    return data[:at] + CHECKSUM_MAGIC + _SIZE.pack(crc32c(payload_from(data, at))) + data[at:]

@@ -204,6 +204,16 @@ def varints_from(number: int) -> tuple[list[bytes], bytes, int]:
     return _CONTINUED, varint(number >> 14), (number | VARINT_LOW) + 1
 
 
+def varints(first: int, count: int) -> list[bytes]:
+    """Encode `count` numbers from `first` on, up to the first one whose varint is longer, or differs in more than its
+    first two bytes. At least one."""
+    low = first & 16383
+    if first >= _TABLE_SIZE:
+        high = varint(first >> 14)
+        return [begin + high for begin in _CONTINUED[low : low + count]]
+    return _VARINTS[first : min(first + count, 128)] if first < 128 else _VARINTS[first : first + count]
+
+
 def tag(number: int, wire_type: int = 0) -> bytes:
     """Return the tag of a field. Wire type 0 is a varint, 2 a length-delimited value."""
     return varint(number << 3 | wire_type)

@@ -64,6 +64,11 @@ def position_property(position: Position) -> bytes:
     return _POSITION_HEADS[len(text)] + text
 
 
+def same_digits(number: int) -> int:
+    """Return the number of integers from this one on that have as many decimal digits."""
+    return int(10 ** len(b"%d" % number)) - number
+
+
 def appended_position(property_: bytes) -> Position | None:
     """Return the position in a field that `position_property` returned; None for all other bytes."""
     if len(property_) > _PROPERTY_BYTES_MAX:

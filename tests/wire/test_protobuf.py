@@ -9,7 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.protobuf import Malformed, check_descriptors, length_delimited, parse, require_text, varint
+from emulator.wire.protobuf import (
+    Malformed,
+    check_descriptors,
+    length_delimited,
+    parse,
+    require_text,
+    varint,
+    varints,
+)
 from tests.schemas_made import native
 from tests.wire.strategies import U64_MAX, as_u64, patient
 
@@ -26,6 +34,24 @@ from tests.wire.strategies import U64_MAX, as_u64, patient
 def test_varint_is_what_protobuf_writes(value: int) -> None:
     expected = pb.BrokerEntryMetadata(index=as_u64(value)).SerializeToString()
     assert b"\x10" + varint(value) == expected
+
+
+@patient
+@given(
+    st.sampled_from([0, 1, 100, 127, 128, 16_000, 16_383, 16_384, 30_000, 2**21 - 2, 2**28 - 2, 2**63 - 1]),
+    st.integers(1, 20_000),
+)
+@example(0, 1)
+@example(127, 5)
+@example(16_383, 5)
+@example(U64_MAX - 2, 2)
+def test_varints_are_successive_ones_of_one_length(first: int, count: int) -> None:
+    found = varints(first, count)
+    assert found == [varint(number) for number in range(first, first + len(found))]
+    assert 1 <= len(found) <= count
+    assert len({len(one) for one in found}) == 1
+    if len(found) < count:
+        assert first < 128 <= first + len(found) or (first + len(found)) % 16_384 == 0, "as many as possible"
 
 
 @patient

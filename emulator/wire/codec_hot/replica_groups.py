@@ -18,7 +18,7 @@ SEND these two return the values of the group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from struct import Struct
 from typing import Final, NamedTuple
 
 from emulator.errors import ProtocolError
@@ -29,10 +29,14 @@ from emulator.wire.command_types import CommandType
 from emulator.wire.entry_layout import CHECKSUM_BYTES, HEAD_BYTES, USUAL_MAGIC, payload_from, read_head
 from emulator.wire.frames import Frame, command_bytes
 from emulator.wire.message_metadata import is_plain_rest
-from emulator.wire.protobuf import UNREADABLE, Malformed, length_delimited, read_varint, varint
-from emulator.wire.source_position import appended_position
+from emulator.wire.protobuf import UNREADABLE, Malformed, length_delimited, read_varint, varint, varints
+from emulator.wire.source_position import appended_position, same_digits
 
 SEQUENCE_ID_MAX: Final = 2**63 - 1
+_CHECKSUM_HEAD: Final = Struct(">HI")
+_SIZE: Final = Struct(">I")
+_EXPECTED_FIRST: Final = 8
+"""Number of messages that are expected to follow from one that was decoded. It grows while they do."""
 _NAME_TAG: Final = b"\x0a"
 _SEQUENCE_ID_TAG: Final = b"\x10"
 _ANY_PLAIN_REST: Final = b"\x18\x00"
@@ -60,6 +64,12 @@ class _Read(NamedTuple):
     """The metadata between the sequence id and the entry id, with which it ends."""
 
 
+def _ids_left(read: _Read) -> int:
+    """Return how many entry ids after that of a message have the same length and are allowed, as its sequence ids."""
+    next_id = read.position.entry + 1
+    return min(same_digits(next_id), SEQUENCE_ID_MAX - max(read.sequence_id, next_id - 1))
+
+
 class PlainReplicas:
     """Recognises the plain messages of one stream from another region."""
 
@@ -80,34 +90,72 @@ class PlainReplicas:
         """Return the longest group that begins with the frame of this index; None: that frame is no plain SEND of the
         stream. `newest`: the highest admitted position of the region; each of the group is above the one before."""
         entries: list[bytes] = []
-        ledger_id, entry_id = newest
-        sequence_id = -1
-        head = begin = middle = number = expected = b""
-        for type_, command, entry in islice(frames, index, None):
-            if len(entry) < HEAD_BYTES:
-                break
-            magic, checksum, metadata_bytes = read_head(entry)
-            end = HEAD_BYTES + metadata_bytes
-            if magic != USUAL_MAGIC or end > len(entry) or len(entry) - end > payload_bytes_max:
-                break
-            metadata = entry[HEAD_BYTES:end]
-            # Nearly always: the sequence id and the entry id after the last ones.
-            is_next = command == expected and metadata == begin + number + middle + b"%d" % (entry_id + 1)
-            read = None if is_next else self._read(type_, command, metadata, (ledger_id, entry_id))
-            if not (is_next or read) or crc32c(payload_from(entry, CHECKSUM_BYTES)) != checksum:
-                break
+        at, expected = index, _EXPECTED_FIRST
+        while at < len(frames):
+            read = self._checked(frames[at], newest, payload_bytes_max)
             if read is None:
-                sequence_id += 1
-                entry_id += 1
-            else:
-                sequence_id, (ledger_id, entry_id), head, begin, middle = read
-            entries.append(entry)
-            number = varint(sequence_id + 1)
-            # One more byte would need another size in the head.
-            expected = head + number if len(head) + len(number) == len(command) else b""
-        return ReplicaGroup(Position(ledger_id, entry_id), entries) if entries else None
+                break
+            entries.append(frames[at][2])
+            at, newest = at + 1, read.position
+            # Nearly always: the sequence id and the entry id after the last ones.
+            while read.head and (left := min(expected, len(frames) - at, _ids_left(read))) > 0:
+                numbers = varints(read.sequence_id + 1, left)
+                count = self._add_next(
+                    entries, frames[at : at + len(numbers)], numbers, read, payload_bytes_max
+                )
+                at += count
+                newest = Position(newest.ledger, newest.entry + count)
+                if count < len(numbers):
+                    expected = _EXPECTED_FIRST
+                    break
+                expected = 4 * count
+                read = read._replace(sequence_id=read.sequence_id + count, position=newest)
+        return ReplicaGroup(newest, entries) if entries else None
 
-    def _read(self, type_: int, command: bytes, metadata: bytes, newest: tuple[int, int]) -> _Read | None:
+    def _add_next(
+        self,
+        entries: list[bytes],
+        frames: Sequence[Frame],
+        numbers: list[bytes],
+        read: _Read,
+        payload_bytes_max: int,
+    ) -> int:
+        """Add the entries of frames that differ from the message before only in their sequence ids, these numbers of
+        equal length, their entry ids and their payloads. Return how many are of that form."""
+        _, position, head, begin, middle = read
+        last_id = position.entry
+        metadata_bytes = len(begin) + len(numbers[0]) + len(middle) + len(b"%d" % (last_id + 1))
+        begin = _SIZE.pack(metadata_bytes) + begin
+        end = HEAD_BYTES + metadata_bytes
+        bytes_max = end + payload_bytes_max
+        for (_, command, entry), number in zip(frames, numbers, strict=False):
+            if (
+                entry[CHECKSUM_BYTES:end] != begin + number + middle + b"%d" % (last_id + 1)
+                or command != head + number
+                or len(entry) > bytes_max
+                or not entry.startswith(
+                    _CHECKSUM_HEAD.pack(USUAL_MAGIC, crc32c(payload_from(entry, CHECKSUM_BYTES)))
+                )
+            ):
+                break
+            entries.append(entry)
+            last_id += 1
+        return last_id - position.entry
+
+    def _checked(self, frame: Frame, newest: Position, payload_bytes_max: int) -> _Read | None:
+        """Decode one message, and check its entry; None: it is not plain."""
+        type_, command, entry = frame
+        if len(entry) < HEAD_BYTES:
+            return None
+        magic, checksum, metadata_bytes = read_head(entry)
+        end = HEAD_BYTES + metadata_bytes
+        if magic != USUAL_MAGIC or end > len(entry) or len(entry) - end > payload_bytes_max:
+            return None
+        read = self._read(type_, command, entry[HEAD_BYTES:end], newest)
+        is_right = read is not None and crc32c(payload_from(entry, CHECKSUM_BYTES)) == checksum
+        return read if is_right else None
+
+    def _read(self, type_: int, command: bytes, metadata: bytes, newest: Position) -> _Read | None:
         """Decode one message; None: it is not plain."""
         if type_ != CommandType.SEND:
             return None

@@ -12,7 +12,6 @@ metadata: `PlainForms.take` compares it with what follows from the entry before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
@@ -20,11 +19,11 @@ from emulator.model.crc import crc32c
 from emulator.model.values import Position
 from emulator.wire.codec_hot.publishing import EndOfSend, begin_of_send
 from emulator.wire.command_types import CommandType
-from emulator.wire.entry_layout import HEAD_BYTES, USUAL_MAGIC, read_head
+from emulator.wire.entry_layout import CHECKSUM_BYTES, CHECKSUM_MAGIC, HEAD_BYTES, USUAL_MAGIC, read_head
 from emulator.wire.frames import BEFORE_BODY_SIZE, SIZES
 from emulator.wire.message_metadata import is_plain_rest, may_have_schema
-from emulator.wire.protobuf import length_delimited, read_varint, varint
-from emulator.wire.source_position import position_property
+from emulator.wire.protobuf import length_delimited, read_varint, varint, varints
+from emulator.wire.source_position import position_property, same_digits
 
 PLAIN_ENTRY_BYTES_MAX: Final = 4_096
 """Size of entries up to which copying them is cheap."""
@@ -33,6 +32,9 @@ _CHECKSUM_HEAD: Final = Struct(">HI")
 _SIZE: Final = Struct(">I")
 _SEQUENCE_ID_TAG: Final = b"\x10"
 _ANY_PLAIN_REST: Final = b"\x18\x00"
+_EXPECTED_FIRST: Final = 8
+"""Number of messages that are expected to follow from one that was read. It grows while they do: messages of producers
+in turns do not."""
 
 
 class SendRun:
@@ -127,43 +129,71 @@ class PlainForms:
         """Return the longest run of plain messages without a schema that begins with the entry of this index and ends
         before `end_id`; None: that entry is another one."""
         first_id = next_id = entries[index].entry_id
+        stop = end_id if end_id >= 0 else first_id + len(entries)
         ends: list[bytes] = []
         command_bytes: list[int] = []
-        sequence_id = 0
-        begin = rest = b""
-        tail, digits = b"", -1
-        for entry in islice(entries, index, None):
-            data = entry.data
-            if (
-                entry.entry_id != next_id
-                or next_id == end_id
-                or entry.hidden
-                or not HEAD_BYTES <= len(data) <= PLAIN_ENTRY_BYTES_MAX
-            ):
-                break
-            magic, _, metadata_bytes = read_head(data)
-            end = HEAD_BYTES + metadata_bytes
-            if magic != USUAL_MAGIC or end > len(data):
-                break
-            metadata = data[HEAD_BYTES:end]
-            sequence_id += 1
-            number = varint(sequence_id)
-            if not begin or metadata != begin + number + rest:
-                read = self._read(metadata)
+        at, expected, read = index, _EXPECTED_FIRST, None
+        while at < len(entries) and next_id < stop:
+            if read is None:
+                read = self._read_entry(entries[at].data)
                 if read is None:
                     break
-                begin, sequence_id, rest = read
-                number = varint(sequence_id)
-            text = b"%d" % next_id
-            if len(text) != digits:
-                digits = len(text)
-                tail = self._origin + position_property(Position(ledger_id, next_id))[:-digits]
-            body = _SIZE.pack(metadata_bytes + len(tail) + digits) + metadata + tail + text + data[end:]
-            checksum = _CHECKSUM_HEAD.pack(USUAL_MAGIC, crc32c(body))
-            ends.append(_SEQUENCE_ID_TAG + number + checksum + body)
-            command_bytes.append(1 + len(number))
-            next_id += 1
+            position = Position(ledger_id, next_id)
+            left = min(expected, len(entries) - at, stop - next_id, same_digits(next_id))
+            numbers = varints(read.sequence_id, left)
+            count = self._add_forms(ends, entries[at : at + len(numbers)], numbers, read, position)
+            if not count:
+                break
+            command_bytes += [1 + len(numbers[0])] * count
+            at, next_id = at + count, next_id + count
+            # Nearly always: the next message follows from this one.
+            is_same = count == len(numbers)
+            read = read._replace(sequence_id=read.sequence_id + count) if is_same else None
+            expected = 4 * count if is_same else _EXPECTED_FIRST
         return SendRun(first_id, ends, command_bytes, 1, is_plain=True) if ends else None
+
+    def _add_forms(
+        self,
+        ends: list[bytes],
+        entries: Sequence[LogEntry],
+        numbers: list[bytes],
+        read: _Read,
+        position: Position,
+    ) -> int:
+        """Add the forms of entries from this position on, whose metadata differ only in the sequence id: these numbers,
+        of equal length. Return how many are of that form."""
+        begin, _, rest = read
+        next_id = position.entry
+        metadata_bytes = len(begin) + len(numbers[0]) + len(rest)
+        end = HEAD_BYTES + metadata_bytes
+        digits = len(b"%d" % next_id)
+        tail = self._origin + position_property(position)[:-digits]
+        new_begin, new_rest = _SIZE.pack(metadata_bytes + len(tail) + digits) + begin, rest + tail
+        begin = _SIZE.pack(metadata_bytes) + begin
+        for entry, number in zip(entries, numbers, strict=False):
+            data = entry.data
+            if (
+                data[CHECKSUM_BYTES:end] != begin + number + rest
+                or entry.entry_id != next_id
+                or entry.hidden
+                or len(data) > PLAIN_ENTRY_BYTES_MAX
+                or not data.startswith(CHECKSUM_MAGIC)
+            ):
+                break
+            body = b"".join((new_begin, number, new_rest, b"%d" % next_id, data[end:]))
+            ends.append(
+                b"".join((_SEQUENCE_ID_TAG, number, _CHECKSUM_HEAD.pack(USUAL_MAGIC, crc32c(body)), body))
+            )
+            next_id += 1
+        return next_id - position.entry
+
+    def _read_entry(self, data: bytes) -> _Read | None:
+        """Return the metadata of an entry in parts; None: it is no plain message, or has a schema."""
+        if len(data) < HEAD_BYTES:
+            return None
+        magic, _, metadata_bytes = read_head(data)
+        end = HEAD_BYTES + metadata_bytes
+        return self._read(data[HEAD_BYTES:end]) if magic == USUAL_MAGIC and end <= len(data) else None
 
     def _read(self, metadata: bytes) -> _Read | None:
         """Return the metadata of a plain message in parts; None: it is not plain, or has a schema."""

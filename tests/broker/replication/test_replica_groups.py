@@ -469,6 +469,22 @@ def test_a_message_of_another_stream_ends_the_group(served: Served) -> None:
     check_equal(served, frames, [b"".join(frames)], waits=True)
 
 
+@pytest.mark.parametrize("entry_id", [8, 9, 97, 126, 2**63 - 3])
+@pytest.mark.parametrize("sequence_id", [0, 125, 16_380, 2**21 - 3, 2**28 - 3, 2**63 - 3])
+def test_numbers_that_become_longer_or_too_large_in_a_group(
+    served: Served, entry_id: int, sequence_id: int
+) -> None:
+    """A sequence id or an entry id above 2^63 - 1 is refused after the messages before it."""
+    frames = []
+    for step in range(8):
+        entry = with_replication(
+            plain_entry("p", sequence_id + step, 1, b"x"), "eu", Position(LEDGER, entry_id + step)
+        )
+        named = {} if step else {"previous_entry": NO_PREVIOUS_ENTRY}
+        frames.append(send_frame(1, sequence_id + step, data=entry, **named))
+    check_equal(served, frames, [b"".join(frames)], waits=True)
+
+
 def test_the_number_at_the_end_of_a_command_may_not_be_its_sequence_id(served: Served) -> None:
     """The next command is not the one before with the sequence id increased, but names another predecessor."""
 

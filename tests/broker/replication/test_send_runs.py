@@ -23,7 +23,7 @@ from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot import send_runs
 from emulator.wire.codec_hot.publishing import decode_send, send_frame
-from emulator.wire.codec_hot.send_runs import PlainForms
+from emulator.wire.codec_hot.send_runs import PLAIN_ENTRY_BYTES_MAX, PlainForms
 from emulator.wire.entry import build_entry, plain_entry, with_replication
 from emulator.wire.entry_layout import assemble
 from emulator.wire.frames import FrameBuffer
@@ -371,6 +371,16 @@ def test_a_hidden_message_is_not_sent_amid_a_run() -> None:
     sender.send(entries)
     sent = [scan_entry(entry).sequence_id for _, _, entry in FrameBuffer(10**6).feed(sender.checked())]
     assert sent == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("size", [0, PLAIN_ENTRY_BYTES_MAX])
+def test_a_run_ends_before_an_entry_with_another_head_or_a_large_one(size: int) -> None:
+    datas = [plain_entry("p", number, 1, b"x") for number in range(9)]
+    datas[5] = plain_entry("p", 5, 1, bytes(size)) if size else b"\x0e\x03" + datas[5][2:]
+    entries = [PlainEntry(*one) for one in enumerate(datas)]
+    forms = PlainForms("us")
+    runs = [forms.take(entries, index, LEDGER, -1) for index in (0, 5, 6)]
+    assert [run if run is None else (run.first_entry_id, len(run)) for run in runs] == [(0, 5), None, (6, 3)]
 
 
 def test_entries_of_one_size_with_commands_of_two_sizes() -> None:
