@@ -46,6 +46,8 @@ class ServicePorts:
         self._config = config
         self._environment = environment
         self._listeners: dict[ServicePort, Listener] = {}
+        self._urls: dict[str, ServiceUrls] = {}
+        """Local address -> URLs of lookup responses, once a client looked up a topic there."""
 
     async def listen(self, connection_at: Callable[[ServicePort], asyncio.Protocol]) -> None:
         """Accept clients. OSError when a port is not available."""
@@ -73,6 +75,7 @@ class ServicePorts:
             self._listeners[kind] = await network.listen(
                 partial(connection_at, kind), self._config.bind_host, port
             )
+            self._urls.clear()
 
     def stop_listening(self) -> None:
         for listener in self._listeners.values():
@@ -98,13 +101,16 @@ class ServicePorts:
 
     def service_urls(self, local_address: str) -> ServiceUrls:
         """Return the URLs in lookup responses for a client that connected to our address `local_address`."""
+        if (urls := self._urls.get(local_address)) is not None:
+            return urls
         config = self._config
         plain, secured = self.service_port, self.service_port_tls
-        return ServiceUrls.of(
+        urls = self._urls[local_address] = ServiceUrls.of(
             config.advertised_host or local_address,
             plain and (config.advertised_service_port or plain),
             secured and (config.advertised_service_port_tls or secured),
         )
+        return urls
 
     @property
     def internal_urls(self) -> ServiceUrls:

@@ -121,13 +121,14 @@ class Policies:
 
     def of_namespace(self, name: str, policy: Policy[T]) -> T:
         """Return the value of a policy for the topics of a namespace that do not set it themselves."""
-        return self._resolve(name, None)[policy]
+        found = self._resolved.get((name, ""))
+        return (found or self._resolve(name, None))[policy]
 
     def of_topic(self, topic: TopicName) -> TopicPolicies:
         """Return the effective policies of a topic."""
-        has_own_policies = (
-            bool(self._paths_by_topic) and str(topic.partitioned or topic) in self._paths_by_topic
-        )
+        if not self._paths_by_topic and (found := self._resolved.get((topic.full_namespace, ""))):
+            return found
+        has_own_policies = str(topic.partitioned or topic) in self._paths_by_topic
         return self._resolve(topic.full_namespace, topic if has_own_policies else None)
 
     def _resolve(self, namespace: str, topic: TopicName | None) -> TopicPolicies:

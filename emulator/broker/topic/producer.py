@@ -182,6 +182,8 @@ class ConnectedProducer:
         """The region whose replicator this is; None for a client's producer."""
         self.request = request
         """The fields of the client's PRODUCER request."""
+        self.held_bytes = _held_bytes(name, request)
+        """Estimated memory that the producer uses, in bytes."""
         self._groups = publish_groups(self)
         self.schema_version = b""
         """Version of the producer's schema, as clients receive it; empty: it has no schema."""
@@ -209,14 +211,6 @@ class ConnectedProducer:
     @property
     def was_opened_before(self) -> bool:
         return self.request.epoch > 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Estimated memory that the producer uses, in bytes; constant for one producer."""
-        size = sum(len(key) + len(value) for key, value in self.request.metadata.items())
-        schema = self.request.schema
-        size += 0 if schema is None else len(schema.data)
-        return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + size
 
     def last_sequence_id(self) -> int:
         """Return the highest durable sequence id of the producer's name, after which its client continues. -1: none is
@@ -394,3 +388,10 @@ def _range_of(publishes: Sequence[Pending]) -> tuple[Position, int]:
         assert isinstance(newest, PendingPublish)
         last = newest.info.source_position or BEFORE_EVERYTHING
     return last, sum([1 if isinstance(one, PendingPublish) else one.messages for one in publishes])
+
+
+def _held_bytes(name: str, request: CreateProducer) -> int:
+    size = PRODUCER_BYTES + len(name) + len(request.topic)
+    for key, value in request.metadata.items():
+        size += len(key) + len(value)
+    return size if request.schema is None else size + len(request.schema.data)

@@ -75,7 +75,8 @@ class _ClientGroups:
 
     def __init__(self, producer: GroupProducer) -> None:
         self._producer = producer
-        self._plain_sends = PlainSends(producer.producer_id, producer.producer_name)
+        self._plain_sends: PlainSends | None = None
+        """Created at the first SEND: applications open producers that publish nothing for long."""
 
     def take(self, sequence_id: int, frames: Sequence[Frame], index: int) -> PendingGroup | None:
         producer, topic = self._producer, self._producer.topic
@@ -84,6 +85,8 @@ class _ClientGroups:
         if sequence_id <= above or limits.batch_bytes < MESSAGE_BYTES_MIN:
             return None
         entry_bytes_max = min(limits.entry_bytes, limits.payload_bytes)
+        if self._plain_sends is None:
+            self._plain_sends = PlainSends(producer.producer_id, producer.producer_name)
         group = self._plain_sends.take(frames, index, above=above, entry_bytes_max=entry_bytes_max)
         return None if group is None else PendingGroup(producer, producer.producer_name, group)
 
