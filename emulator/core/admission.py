@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Protocol
 
 from emulator.errors import ServerError
@@ -66,6 +67,12 @@ class OwnRegion:
     """The region itself, which writes markers."""
 
     region: str
+
+
+@lru_cache(maxsize=16)
+def own_region(region: str) -> OwnRegion:
+    """Return the region itself as a publisher; one object for all its topics."""
+    return OwnRegion(region)
 
 
 Publisher = ClientProducer | Peer | OwnRegion

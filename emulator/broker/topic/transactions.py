@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emulator.broker.topic.pending_publish import Pending, PendingPublish
-from emulator.core.admission import OwnRegion, Publisher
+from emulator.core.admission import Publisher, own_region
 from emulator.core.topic.retention import LogHold
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
@@ -32,7 +32,7 @@ class TopicTransactions:
     """Transactions of one topic, which owns this object. Also the `Attachment` that writes commit and abort markers."""
 
     def __init__(self, topic: PublishingTopic) -> None:
-        self.publisher: Publisher = OwnRegion(topic.region.config.region)
+        self.publisher: Publisher = own_region(topic.region.config.region)
         self._topic = topic
         self._admitted: dict[TxnId, None] = {}
         """Transactions with a message that was admitted since the topic was loaded, until their marker is durable. The

@@ -32,6 +32,7 @@ from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
+    from emulator.broker.topic_directory.inactivity import InactivityTracker
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,14 @@ class TrackedTopic:
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.inactivity = topic.region.environment.components.lifetime.inactivity(topic)
+        self._inactivity: InactivityTracker | None = None
+
+    @property
+    def inactivity(self) -> InactivityTracker:
+        """Created at the first use: few topics have a policy that needs it."""
+        if self._inactivity is None:
+            self._inactivity = self.topic.region.environment.components.lifetime.inactivity(self.topic)
+        return self._inactivity
 
     @property
     def has_policies(self) -> bool:
@@ -110,6 +118,11 @@ class TrackedTopic:
         quotas = self.topic.policies[BACKLOG_QUOTAS]
         if quotas or self.topic.retention.quota_refusal is not None:
             await self.topic.retention.enforce_quotas(quotas, now_ms)
+
+    async def before_producers(self) -> None:
+        """Enforce the quotas, or notice that they were removed, before a producer attaches."""
+        if not self.topic.closed:
+            await self.check_quotas(self.topic.region.environment.wall_clock_ms())
 
 
 class HousekeptRegion(RegionServices, Protocol):
@@ -171,7 +184,7 @@ class Housekeeper:
     def follow(self, topic: Topic) -> None:
         """Apply the topic's policies from now on."""
         tracked = self._tracked[topic.full_name] = TrackedTopic(topic)
-        topic.retention.before_producers = lambda: self._before_producers(tracked)
+        topic.retention.before_producers = tracked.before_producers
         self._wake((tracked,))
 
     def policies_changed(self, topic_name: str) -> None:
@@ -191,11 +204,6 @@ class Housekeeper:
     def has_work(self, topic: Topic) -> bool:
         tracked = self._tracked.get(topic.full_name)
         return tracked is not None and tracked.has_policies and tracked.has_work
-
-    async def _before_producers(self, tracked: TrackedTopic) -> None:
-        """Enforce the quotas, or notice that they were removed, before a producer attaches."""
-        if not tracked.topic.closed:
-            await tracked.check_quotas(self._now_ms())
 
     def _now_ms(self) -> int:
         return self._region.environment.wall_clock_ms()
