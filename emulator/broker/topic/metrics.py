@@ -57,18 +57,10 @@ class StorageMetrics:
         """Number of entries read from the store because they were not in memory."""
         self._read_rate = Rate(now_seconds)
 
-    def observe_append(self, entries: Sequence[bytes], appended: asyncio.Future[int]) -> None:
-        """Record the latency and sizes of entries whose append was just issued."""
-        loop = appended.get_loop()
-        issued_at = loop.time()
-
-        def done(appended: asyncio.Future[int]) -> None:
-            if appended.cancelled() or appended.exception() is not None:
-                return
-            self.latency_us.add(round((loop.time() - issued_at) * 1_000_000), len(entries))
-            self.size_bytes.add_each([len(entry) for entry in entries])
-
-        appended.add_done_callback(done)
+    def appended(self, entries: Sequence[bytes], seconds: float) -> None:
+        """Record the sizes of entries that became durable, and the seconds since their append was issued."""
+        self.latency_us.add(round(seconds * 1_000_000), len(entries))
+        self.size_bytes.add_each([len(entry) for entry in entries])
 
     def read_rate(self, now_seconds: float) -> float:
         """Entries read from the store per second."""

@@ -243,7 +243,6 @@ class Topic:
         if fresh:
             self.publishing.issued += 1
             future = self.log.append(fresh)
-            self.metrics.storing.observe_append(fresh, future)
             self.region.resources.appends.issued(future)
         elif self.publishing.issued and self.publishing.last_issued is not None:
             # Acknowledge duplicates only after all entries issued before them.
@@ -253,7 +252,14 @@ class Topic:
             self._acknowledge(batch)
             return
         self.publishing.last_issued = future
-        future.add_done_callback(lambda done: self._stored(batch, done))
+        issued_at = asyncio.get_running_loop().time()
+
+        def done(append: asyncio.Future[int]) -> None:
+            if fresh and not append.cancelled() and append.exception() is None:
+                self.metrics.storing.appended(fresh, asyncio.get_running_loop().time() - issued_at)
+            self._stored(batch, append)
+
+        future.add_done_callback(done)
 
     async def issued_so_far(self) -> None:
         """Issue all admitted entries, and wait until every issued append is durable or has failed."""
