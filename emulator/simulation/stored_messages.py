@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from emulator.config.region import NamespaceConfig
-from emulator.errors import GeoemuError
+from emulator.errors import GeoemuError, ProtocolError
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.stored_keys import parse_key
 from emulator.model.values import Position, TopicName
@@ -25,8 +25,18 @@ MESSAGES = "persistent://"
 """Prefix of logs that contain messages. Other logs belong to transaction coordinators or to compaction."""
 SYSTEM = "persistent://pulsar/system/"
 """Prefix of topics to which regions publish, not clients."""
-scan_once = lru_cache(maxsize=8192)(scan_entry)
+_scan_verified = lru_cache(maxsize=8192)(partial(scan_entry, verify=True))
 """Decoding depends on an entry's bytes alone, and about six readers (regions and checkers) decode each one."""
+
+
+def scan_once(data: bytes, *, verify: bool = False) -> EntryInfo:
+    """Return the same as `scan_entry`. Valid entries are parsed once, whether readers verify checksums or not."""
+    try:
+        return _scan_verified(data)
+    except ProtocolError:
+        if verify:
+            raise
+        return scan_entry(data)
 
 
 class MessageOrigin(NamedTuple):
@@ -99,7 +109,7 @@ class LogView:
 
     def _read(self, entry_id: int, data: bytes) -> None:
         try:
-            info = scan_once(data, verify=True)
+            info = _scan_verified(data)
             if info.marker_type is not None:
                 self.markers.add(entry_id)
                 if info.txn is not None and info.marker_type in (TXN_COMMIT, TXN_ABORT):
@@ -113,21 +123,30 @@ class LogView:
                 messages = list(split_batch(info, payload))  # a malformed batch counts as a whole
                 for index, (single, part) in enumerate(messages):
                     self._add(info, entry_id, index, single.sequence_id, part)
-            self._release()
         except (GeoemuError, ValueError):
             self.garbled.append(entry_id)
 
     def _add(self, info: EntryInfo, entry_id: int, index: int, number: int, payload: bytes) -> None:
         """Add a message, with its index in its batch or -1 and its sequence id."""
         origin = MessageOrigin(self.topic, info.replicated_from or self.region, info.producer_name, number)
-        text = payload.rstrip(b" ").decode()
         stored = StoredMessage(
-            *(origin, text, self.region, self.ledger, entry_id, index),
-            *(info.source_position, info.replicate_to, info.publish_time_ms),
+            origin,
+            payload.rstrip(b" ").decode(),
+            self.region,
+            self.ledger,
+            entry_id,
+            index,
+            info.source_position,
+            info.replicate_to,
+            info.publish_time_ms,
             info.deliver_at_time_ms or 0,
         )
-        self.by_message_id[stored.message_id] = stored
-        self.waiting.append((stored, info.txn))
+        self.by_message_id[f"{self.ledger}:{entry_id}:{index}"] = stored
+        if info.txn is None and not self.waiting:
+            self._add_readable(stored)
+        else:
+            self.waiting.append((stored, info.txn))
+            self._release()
 
     def _release(self) -> None:
         """Move messages that have become readable from `waiting` to `messages`; drop aborted ones."""
@@ -137,8 +156,11 @@ class LogView:
                 return
             self.waiting.popleft()
             if txn is None or self.committed[txn]:
-                self.messages.append(stored)
-                self.counts[stored.origin.region, stored.replicate_to] += 1
+                self._add_readable(stored)
+
+    def _add_readable(self, stored: StoredMessage) -> None:
+        self.messages.append(stored)
+        self.counts[stored.origin.region, stored.replicate_to] += 1
 
 
 class Disks:

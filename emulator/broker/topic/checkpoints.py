@@ -18,7 +18,7 @@ from emulator.errors import CheckpointDamaged
 from emulator.model.stored_keys import CheckpointKey, CheckpointPartKey, parse_key
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log, Store
-from emulator.wire.message_metadata import scan_entry
+from emulator.wire.message_metadata import EntryInfo
 
 logger = logging.getLogger(__name__)
 
@@ -142,16 +142,22 @@ def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None
         ) from None
 
 
-async def replay(config: RegionConfig, log: Log, state: TopicState, from_entry_id: int) -> int:
+async def replay(
+    config: RegionConfig,
+    log: Log,
+    state: TopicState,
+    from_entry_id: int,
+    scan: Callable[[bytes], EntryInfo],
+) -> int:
     """Apply the log's entries from an id on to the state, and note where the log begins and ends. Return the number of
-    these entries. StorageError."""
+    these entries. `scan` returns an entry's metadata. StorageError."""
     state.begins_at(log.first_entry_id)
     compatibility = Compatibility(config.compatibility)
     state.deduplication.drops_overlaps = compatibility.follows_upstream("overlapping_batches")
     at, count = from_entry_id, 0
     while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
         for entry in entries:
-            state.fold(entry.entry_id, scan_entry(entry.data))
+            state.fold(entry.entry_id, scan(entry.data))
         count += len(entries)
         at = entries[-1].entry_id + 1
     state.ends_at(log.next_entry_id)

@@ -169,7 +169,8 @@ class Topic:
             topic = cls(region, name, log, deduplicates=deduplicates, peers=peers)
             replay_from = 0
         try:
-            topic.checkpoints.entries_since = await replay(region.config, log, topic.state, replay_from)
+            scan = region.environment.components.topics.scan_entry
+            topic.checkpoints.entries_since = await replay(region.config, log, topic.state, replay_from, scan)
             await topic.compaction.load()
         except BaseException:
             topic.close("its log cannot be read")
