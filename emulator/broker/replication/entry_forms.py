@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.metadata.schemas import Schemas
-from emulator.broker.topic.stored_entry import StoredEntry
+from emulator.broker.topic.stored_entry import PlainReplica, StoredEntry
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Position, Schema, TopicName
@@ -73,6 +73,8 @@ class LogForms:
         """Return a run of plain messages that contains the entry of this index; build and cache it, with those after
         it, if there is none. None: the entry is another one."""
         entry = entries[index]
+        if entry.hidden or isinstance(entry, PlainReplica):
+            return None
         found = self.find(entry.entry_id)
         if found is not None or entry.is_decoded:  # a decoded one is rarely plain
             return found if found is not None and found.is_plain else None

@@ -210,22 +210,22 @@ class Replicator:
             self.wake()
         while self.lifecycle.state is ReplicatorState.STREAMING and self.peer.writable:
             self._pass_groups()
-            start, room = self.progress.next_entry_id, self.progress.room
-            if room <= 0 or start >= self.topic.state.replicable_end:
+            start, end = self.progress.next_entry_id, self.topic.state.replicable_end
+            if start >= end or (room := self.progress.room) <= 0:
                 return
             if self.rate.throttle is not None:
                 if self.rate.wait_if_limited():
                     return
                 room = self.rate.throttle.portion(room)
-            is_live = self.topic.state.replicable_end - start <= LIVE_ENTRIES
+            is_live = end - start <= LIVE_ENTRIES
             entries = self.topic.reading.recent(start, min(room, LIVE_ENTRIES)) if is_live else None
             if entries is None:
                 read = self.lifecycle.begin_read()
                 self.topic.region.spawn(self._read_and_send(start, min(room, self._part()), read))
                 return
             self._send(entries)
-            if self.progress.next_entry_id == start:
-                return  # There is no entry, or the next one is too large and waits for receipts.
+            if self.progress.next_entry_id in (start, end):
+                return  # There is no further entry, or the next one is too large and waits for receipts.
 
     def _pass_groups(self) -> None:
         """Pass over the groups that other regions sent, without reading their messages."""

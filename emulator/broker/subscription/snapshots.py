@@ -212,11 +212,13 @@ class TopicSnapshots:
         """Set a timer that runs the controller when the next snapshot may be due."""
         if not self._active or self._closed:
             return
-        schedule, now_ms = self.controller.schedule, self._now_ms()
+        schedule = self.controller.schedule
         if not schedule.settings.adaptive:
             if self._timer is None:
-                self._set_timer(self.controller.due_ms - now_ms)
-        elif self._timer is None or self._timer.when() * 1000 > now_ms + SPACING_MS:
+                self._set_timer(self.controller.due_ms - self._now_ms())
+            return
+        now_ms = self._now_ms()
+        if self._timer is None or self._timer.when() * 1000 > now_ms + SPACING_MS:
             schedule.demand = self._demand()
             self._set_timer(max(self.controller.due_ms, self._last_tick_ms + SPACING_MS) - now_ms)
 

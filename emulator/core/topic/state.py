@@ -113,7 +113,8 @@ class TopicState:
     @property
     def replicable_end(self) -> int:
         """Exclusive end of the entries that may be replicated: the same as `readable_end`."""
-        return self.readable_end
+        open_from = self.buffer.open_from
+        return self.stored_end if open_from is None else open_from
 
     # Admitting.
 
