@@ -85,13 +85,15 @@ def received_is_stored(evidence: RunEvidence) -> Found:
     for event in evidence.events:
         if event.op not in ("receive", "read"):
             continue
-        stored = evidence.log(event.region or "", full(event.topic)).by_message_id.get(event.message_id or "")
-        if stored is None or (stored.origin, stored.text) != (origin_of(event), event.detail):
+        origin = origin_of(event)
+        view = evidence.logs.get((event.region or "", origin.topic))
+        stored = None if view is None else view.by_message_id.get(event.message_id or "")
+        if stored is None or (stored.origin, stored.text) != (origin, event.detail):
             yield (
-                f"{event.actor} received {origin_of(event)} at {event.message_id} in {event.region}, "
+                f"{event.actor} received {origin} at {event.message_id} in {event.region}, "
                 f"where {'nothing' if stored is None else stored.origin} is stored",
                 {
-                    "message": str(origin_of(event)),
+                    "message": str(origin),
                     "at": event.message_id or "",
                     "region": event.region or "",
                 },

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.client import Message
 from emulator.run.history_events import HistoryEvent, Outcome
-from emulator.simulation.evidence import DeliveredMessages, Published, Windows, full, note_publish, origin_of
+from emulator.simulation.evidence import DeliveredMessages, Published, Windows, note_publish, origin_of
 from emulator.simulation.host import HostState
 from emulator.simulation.virtual_time import EPOCH_MS
 
@@ -38,8 +38,8 @@ class SimulatedHistory:
         if op == "publish":
             note_publish(self.published, event)
         elif op == "receive":
-            topic, subscription = full(event.topic), event.subscription or ""
-            self.delivered.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
+            origin, subscription = origin_of(event), event.subscription or ""
+            self.delivered.add(event.region or "", origin.topic, subscription, origin, event.detail or "")
 
     def add_event(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Add an event to the history, without adding it to `published` or `delivered`."""

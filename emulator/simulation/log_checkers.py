@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from emulator.simulation.evidence import RunEvidence
 from emulator.simulation.invariant_check import Found, witness_of
@@ -14,12 +15,9 @@ from emulator.simulation.stored_messages import MessageOrigin, StoredMessage
 def acknowledged_stored(evidence: RunEvidence) -> Found:
     """Every acknowledged message is stored in its region at the message id that its client received."""
     for origin, attempts in evidence.published.items():
-        acknowledged = [attempt for attempt in attempts.values() if attempt.acknowledged]
-        if not acknowledged:
-            continue
-        copies = {one.text for one in _copies(evidence, origin.region).get(origin, ())}
-        for attempt in acknowledged:
-            if attempt.text not in copies:
+        copies = _copies(evidence, origin.region).get(origin, ())
+        for attempt in attempts.values():
+            if attempt.acknowledged and not any(one.text == attempt.text for one in copies):
                 witness = {"message": str(origin), "text": attempt.text, "region": origin.region}
                 yield f"{origin} was acknowledged in {origin.region} and is not stored there", witness
     yield from _wrong_message_ids(evidence)
@@ -27,10 +25,10 @@ def acknowledged_stored(evidence: RunEvidence) -> Found:
 
 def _wrong_message_ids(evidence: RunEvidence) -> Found:
     for origin, attempts in evidence.published.items():
-        by_message_id = evidence.log(origin.region, origin.topic).by_message_id
+        view = evidence.logs.get((origin.region, origin.topic))
         for attempt in attempts.values():
             for message_id in attempt.message_ids:
-                stored = by_message_id.get(message_id)
+                stored = None if view is None else view.by_message_id.get(message_id)
                 if stored is None or (stored.origin, stored.text) != (origin, attempt.text):
                     found = "nothing" if stored is None else str(stored.origin)
                     yield (
@@ -76,17 +74,33 @@ def stored_once(evidence: RunEvidence) -> Found:
 def replicated_everywhere(evidence: RunEvidence) -> Found:
     """After healing, each message of an origin region is stored in all its replication regions that are not lost."""
     for (region, topic), view in sorted(evidence.logs.items()):
+        if region in evidence.lost:
+            continue
+        required = _required_copies(evidence, region, topic, view.messages)
         for one in view.messages:
-            if one.origin.region != region or region in evidence.lost:
+            if one.origin.region != region:
                 continue
-            for other in evidence.replication_rules.required_regions(
-                topic, one.origin.region, one.replicate_to
-            ):
-                if other not in evidence.lost and one.origin not in _copies(evidence, other):
+            for other, copies in required[one.replicate_to]:
+                if one.origin not in copies:
                     yield (
                         f"{one.origin} is stored in {region} at {one.message_id} and never arrived in {other}",
                         {**witness_of(one), "missing in": other},
                     )
+
+
+def _required_copies(
+    evidence: RunEvidence, origin: str, topic: str, messages: Sequence[StoredMessage]
+) -> dict[tuple[str, ...], list[tuple[str, dict[MessageOrigin, list[StoredMessage]]]]]:
+    """Return for each `replicate_to` of these messages the regions that must store a message of the region `origin`,
+    without lost ones, each with its copies."""
+    return {
+        chosen: [
+            (region, _copies(evidence, region))
+            for region in evidence.replication_rules.required_regions(topic, origin, chosen)
+            if region not in evidence.lost
+        ]
+        for chosen in {one.replicate_to for one in messages}
+    }
 
 
 # INV-3
@@ -100,12 +114,16 @@ def only_published_stored(evidence: RunEvidence) -> Found:
                 f"{region} stores at {view.ledger}:{entry} what no client sent",
                 {"topic": topic, "region": region},
             )
+        belongs: dict[tuple[str, tuple[str, ...]], bool] = {}
         for one in view.messages:
-            if one.text not in evidence.published.get(one.origin, {}):
+            if one.text not in evidence.published.get(one.origin, ()):
                 yield f"{one.origin} ({one.text!r}) is stored in {region}; no client sent it", witness_of(one)
-            elif region not in evidence.replication_rules.required_regions(
-                topic, one.origin.region, one.replicate_to
-            ):
+                continue
+            destination = (one.origin.region, one.replicate_to)
+            if destination not in belongs:
+                required = evidence.replication_rules.required_regions(topic, *destination)
+                belongs[destination] = region in required
+            if not belongs[destination]:
                 named = ", ".join(one.replicate_to)
                 yield f"{one.origin} was restricted to {named} and is stored in {region}", witness_of(one)
 
@@ -148,13 +166,13 @@ def regions_converge(evidence: RunEvidence) -> Found:
 
 
 def _difference(evidence: RunEvidence, topic: str, origin: str, region: str) -> Found:
-    own = evidence.log(origin, topic)
-    required = [
-        one
-        for one in own.messages
-        if one.origin.region == origin
-        and region in evidence.replication_rules.required_regions(topic, one.origin.region, one.replicate_to)
-    ]
+    own = [one for one in evidence.log(origin, topic).messages if one.origin.region == origin]
+    chosen = {
+        replicate_to
+        for replicate_to in {one.replicate_to for one in own}
+        if region in evidence.replication_rules.required_regions(topic, origin, replicate_to)
+    }
+    required = [one for one in own if one.replicate_to in chosen]
     stored = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
     for expected, found in zip(required, stored, strict=False):
         if (expected.origin, expected.text) != (found.origin, found.text):

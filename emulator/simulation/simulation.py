@@ -109,7 +109,7 @@ class Simulation:
         disk = self._disks.get(host)
         if disk is None:
             disk = self._disks[host] = type_(self.random(f"disk {host}"), faults)
-            disk.on_event = lambda what: self.trace.event(self.now, host, what)
+            disk.on_event = lambda what: self.trace.event(self.time.now, host, what)
             self.host(host).on_kill(disk.crash)
         elif faults is not None:
             disk.faults = faults
@@ -120,7 +120,7 @@ class Simulation:
     ) -> RemoteLog:
         """Create a remote log, which belongs to no host. The caller must report killed programs with `program_died`."""
         log = type_(self.random(f"log {name}"), faults or RemoteFaults(), self.driver.loop)
-        log.on_event = lambda what: self.trace.event(self.now, f"log of {name}", what)
+        log.on_event = lambda what: self.trace.event(self.time.now, f"log of {name}", what)
         return log
 
     @property

@@ -118,7 +118,7 @@ class _Run:
         self.plan = plan
         self.world = world
         self.simulation = world.simulation
-        self.record = Record(lambda: self.simulation.now)
+        self.record = Record(lambda: self.simulation.time.now)
         self.media = {name: region.medium for name, region in world.regions.items()}
         self.disks = Disks(self.media, ignored=(TRANSACTED, DELETED))
         self.check_results: list[InvariantResult] = []

@@ -112,8 +112,8 @@ class ProducerActor(Actor):
             for _ in range(min(self.plan.burst, self.plan.messages - self._requested)):
                 waiting.append(self._send_new(producer))
             await asyncio.sleep(self.plan.pause_seconds * self.random.uniform(0.1, 1.9))
-        if waiting:
-            await asyncio.wait(waiting)
+        if pending := [future for future in waiting if not future.done()]:
+            await asyncio.wait(pending)
         if not self.plan.keeps_outbox:
             self._outbox.clear()
 
