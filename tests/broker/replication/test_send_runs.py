@@ -383,6 +383,16 @@ def test_a_run_ends_before_an_entry_with_another_head_or_a_large_one(size: int) 
     assert [run if run is None else (run.first_entry_id, len(run)) for run in runs] == [(0, 5), None, (6, 3)]
 
 
+def test_a_run_has_the_messages_of_all_producers_and_ends_before_the_next_run() -> None:
+    entries = [
+        PlainEntry(number, plain_entry("p" if number < 20 else "q", number, 1, b"x")) for number in range(40)
+    ]
+    for end_id, expected in ((-1, 40), (30, 30), (5, 5), (1, 1)):
+        run = PlainForms("us").take(entries, 0, LEDGER, end_id)
+        assert run is not None
+        assert len(run) == expected
+
+
 def test_entries_of_one_size_with_commands_of_two_sizes() -> None:
     """The sequence id takes one more byte, and the payload one less."""
     cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
