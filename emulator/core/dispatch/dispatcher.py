@@ -135,9 +135,7 @@ class Dispatcher:
         """Acknowledge the whole entries of these runs, (first, last), both included, as `acknowledge` does one by one.
         No id is negative."""
         for first, last in runs:
-            last = min(last, end_entry_id - 1)
-            if first > last:
-                continue
+            last = min(last, end_entry_id - 1)  # the run is empty if all of its ids are beyond the log
             if first == last:
                 self.cursor.ack(first)
             else:
