@@ -224,6 +224,7 @@ class OneByOne(Cursor):
 @example([(1, 3, False)] * 8, 5, [], [], None)
 @example([(1, 1, False)] * 8, 20, [("ack_cumulative", 2)], [], None)
 @example([(1, 1, False)] * 8, 20, [], [("ack_cumulative", 2)], None)
+@example([(1, 1, False)] * 8, 20, [], [("ack_cumulative", 0)], None)
 @example([(1, 1, False)] * 8, 20, [("ack", 4)], [], None)
 @example([(1, 3, False)] * 8, 20, [("ack_batch", 4, (0b101,), 3)], [], None)
 @example([(1, 1, False)] * 8, 20, [], [], [4])
