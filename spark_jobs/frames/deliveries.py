@@ -9,7 +9,7 @@ import operator
 from collections.abc import Mapping
 from functools import reduce
 
-from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.engines.frames import Column, DataFrame, F, clustered
 from spark_jobs.frames.history import operations
 from spark_jobs.frames.messages import ORIGIN
 from spark_jobs.sources.policies import Lifetime, Namespace
@@ -86,10 +86,13 @@ def delivered_messages(by_place: DataFrame, of_subscriptions: DataFrame) -> Data
         .groupBy(*SUBSCRIPTION, "region", "ledger_id")
         .agg(F.max("entry_id").alias("acknowledged_upto"))
     )
+    message = [*SUBSCRIPTION, *ORIGIN[1:]]
+    named = by_place.where(F.col("producer").isNotNull())
     return (
-        by_place.where(F.col("producer").isNotNull())
+        # Most messages are received at one position, so a task would group each of its rows alone.
+        clustered(named, message)
         .join(cumulative.hint("broadcast"), [*SUBSCRIPTION, "region", "ledger_id"], "left")
-        .groupBy(*SUBSCRIPTION, *ORIGIN[1:])
+        .groupBy(*message)
         .agg(
             F.sum("times").alias("times"),
             F.max("last_ms").alias("last_ms"),
