@@ -59,7 +59,11 @@ def measure_replication_state(
         return ()
     acknowledged = evidence.subscription_messages.where(F.col("acknowledged") & (F.col("home") == ""))
     columns = ("topic", "subscription", "namespace")
-    totals = acknowledged.groupBy(*columns).agg(F.max("last_region").alias("last_region")).collect()
+    # Distinct rows, because Spark would sort all messages for the highest string.
+    rows = acknowledged.select(*columns, F.coalesce("last_region", F.lit("")).alias("last_region")).distinct()
+    totals = {
+        tuple(row)[:3]: row.asDict() for row in sorted(rows.collect(), key=lambda row: row["last_region"])
+    }
     if not totals:
         return ()
     uncounted: dict[tuple[str, str], list[tuple[frozenset[str], int]]] = {}
@@ -68,8 +72,10 @@ def measure_replication_state(
         pattern = frozenset(region for region, is_lacking in zip(ordered, lacks, strict=True) if is_lacking)
         uncounted.setdefault((topic, subscription), []).append((pattern, n))
     return tuple(
-        _state_of(row.asDict(), uncounted.get((row["topic"], row["subscription"]), []), regions, namespaces)
-        for row in sorted(totals, key=lambda row: [row[name] or "" for name in ("subscription", *columns)])
+        _state_of(row, uncounted.get((row["topic"], row["subscription"]), []), regions, namespaces)
+        for row in sorted(
+            totals.values(), key=lambda row: [row[name] or "" for name in ("subscription", *columns)]
+        )
     )
 
 
@@ -109,7 +115,7 @@ def _state_of(
         if only_one and only_other:
             split[one, other] = (only_one, only_other)
     redelivered.pop(row["last_region"], None)
-    return SubscriptionState(row["subscription"], row["topic"], row["last_region"] or "", redelivered, split)
+    return SubscriptionState(row["subscription"], row["topic"], row["last_region"], redelivered, split)
 
 
 def replication_state_result(
