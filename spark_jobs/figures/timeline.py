@@ -106,9 +106,10 @@ def collect_counts(
     received = operations(evidence.events, "receive", "ok")
     named = F.col("producer").isNotNull()
     # A delivery without an origin is identified by its position.
-    what: list[str | Column] = [*ORIGIN]
+    # The sequence id first: Spark sorts by the first column without comparing rows.
+    what: list[str | Column] = ["sequence_id", *ORIGIN[:-1], "subscription"]
     what += (F.when(~named, F.col(name)) for name in ("region", "ledger_id", "entry_id", "batch_index"))
-    turn = F.row_number().over(Window.partitionBy("subscription", *what).orderBy("at_ms"))
+    turn = F.row_number().over(Window.partitionBy(*what).orderBy("at_ms"))
     deliveries = received.withColumn("turn", turn).select(
         F.col("subscription").alias("actor"),
         "region",
