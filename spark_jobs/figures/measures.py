@@ -24,7 +24,7 @@ from spark_jobs.figures.curves import Curve, lateness_seconds
 from spark_jobs.frames.evidence import Evidence
 from spark_jobs.frames.history import operations
 
-_MOMENTS_SCHEMA = schema("actor string, at_ms double, is_arrival boolean")
+_MOMENTS_SCHEMA = schema("what string, actor string, at_ms double, is_arrival boolean")
 STRETCHES_MAX = 5
 """Maximum number of periods per actor."""
 STRETCH_SECONDS_MIN = 0.25
@@ -73,10 +73,11 @@ def take_measures(
 ) -> Measures:
     """Compute all figures. `end_ms`: end of the history. `down_on_purpose`: program -> times at which steps ended,
     paused or moved it."""
-    received = operations(evidence.events, "receive", "ok")
+    moments = _publishing(evidence, down_on_purpose or {}).union(_consuming(evidence))
+    longest = _longest(moments, end_ms)
     return Measures(
-        outages=_longest(_publishing(evidence, down_on_purpose or {}), end_ms),
-        stalls=_longest(_consuming(evidence, received), end_ms),
+        outages=longest.get("outage", {}),
+        stalls=longest.get("stall", {}),
         latency_seconds=lateness_seconds(curves, "latency"),
         lag_seconds=lateness_seconds(curves, "lag"),
         repeated=_repeated(evidence),
@@ -86,8 +87,9 @@ def take_measures(
 def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
     """Return the times of each producer's publish requests and receipts, and of the steps that ended its program."""
     asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
-    publishing = _moments(asked, "producer", "asked_ms", is_arrival=False).union(
-        _moments(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms", is_arrival=True)
+    acked = asked.where(F.col("acked_ms").isNotNull())
+    publishing = _moments(asked, "outage", "producer", "asked_ms", is_arrival=False).union(
+        _moments(acked, "outage", "producer", "acked_ms", is_arrival=True)
     )
     ends = _step_ends(evidence, down_on_purpose) if down_on_purpose else []
     return publishing.union(small_frame(ends, _MOMENTS_SCHEMA)) if ends else publishing
@@ -95,12 +97,12 @@ def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float
 
 def _step_ends(
     evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
-) -> list[tuple[str, float, bool]]:
+) -> list[tuple[str, str, float, bool]]:
     """Return the times at which steps ended the program of each producer: then no client waits for earlier requests."""
     requests = operations(evidence.events, "publish", "asked")
     rows = requests.select("producer", "history_file").distinct().collect()
     return [
-        (row["producer"], at_ms, True)
+        ("outage", row["producer"], at_ms, True)
         for row in sorted(rows, key=lambda row: (row["producer"], row["history_file"] or ""))
         for program, times in sorted(down_on_purpose.items())
         if _is_written_by(program, row["history_file"] or "")
@@ -114,31 +116,35 @@ def _is_written_by(program: str, history_file: str) -> bool:
     return history_file == program or (name == program and process.isdecimal())
 
 
-def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
+def _consuming(evidence: Evidence) -> DataFrame:
     """Return the times at which each subscription's messages were acknowledged, or earlier delivered, and at which it
     received messages."""
     due = evidence.subscription_messages.where(F.col("due") & (F.col("times") > 0))
     first_ms = F.array_min(fields_of("first_deliveries", "first_ms"))
     # After a delivery that precedes the acknowledgement nothing is pending: this wait has no length.
     since = due.withColumn("since_ms", F.least("acked_ms", first_ms))
-    return _moments(since, "subscription", "since_ms", is_arrival=False).union(
-        _moments(received, "subscription", "at_ms", is_arrival=True)
+    received = operations(evidence.events, "receive", "ok")
+    return _moments(since, "stall", "subscription", "since_ms", is_arrival=False).union(
+        _moments(received, "stall", "subscription", "at_ms", is_arrival=True)
     )
 
 
-def _moments(frame: DataFrame, actor: str, at: str, *, is_arrival: bool) -> DataFrame:
+def _moments(frame: DataFrame, what: str, actor: str, at: str, *, is_arrival: bool) -> DataFrame:
     """Return the times at which the actor began to wait, or with `is_arrival` at which it got what it waited for."""
     return frame.select(
-        F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(is_arrival).alias("is_arrival")
+        F.lit(what).alias("what"),
+        F.col(actor).alias("actor"),
+        F.col(at).alias("at_ms"),
+        F.lit(is_arrival).alias("is_arrival"),
     )
 
 
-def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
-    """Return the up to STRETCHES_MAX longest periods of each actor from the start of a wait to the next arrival, or to
-    the end of the history."""
+def _longest(moments: DataFrame, end_ms: float) -> dict[str, dict[str, tuple[Stretch, ...]]]:
+    """Return what actors waited for -> actor -> the up to STRETCHES_MAX longest periods from the start of a wait to the
+    next arrival, or to the end of the history. All in one query, because each costs its planning."""
     # In descending order: a window that extends to the end of its partition is evaluated again for each row.
     later = (
-        Window.partitionBy("actor")
+        Window.partitionBy("what", "actor")
         .orderBy(F.desc("at_ms"), F.desc("is_arrival"))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
@@ -146,21 +152,22 @@ def _longest(moments: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]
     stretches = (
         moments.withColumn("next_ms", next_ms)
         .where(~F.col("is_arrival"))
-        .groupBy("actor", "next_ms")
+        .groupBy("what", "actor", "next_ms")
         .agg(F.min("at_ms").alias("from_ms"))
         .withColumn("waited_ms", F.coalesce("next_ms", F.lit(end_ms)) - F.col("from_ms"))
     )
-    by_length = Window.partitionBy("actor").orderBy(F.desc("waited_ms"), "from_ms")
+    by_length = Window.partitionBy("what", "actor").orderBy(F.desc("waited_ms"), "from_ms")
     long = (F.col("turn") == 1) | (F.col("waited_ms") >= 1000 * STRETCH_SECONDS_MIN)
     rows = (
         stretches.withColumn("turn", F.row_number().over(by_length))
         .where((F.col("turn") <= STRETCHES_MAX) & long)
         .collect()
     )
-    found: dict[str, tuple[Stretch, ...]] = {}
+    found: dict[str, dict[str, tuple[Stretch, ...]]] = {}
     for row in sorted(rows, key=lambda row: (row["actor"], row["turn"])):
         stretch = Stretch(round(row["waited_ms"] / 1000, 3), row["from_ms"], row["next_ms"] is not None)
-        found[row["actor"]] = (*found.get(row["actor"], ()), stretch)
+        of_kind = found.setdefault(row["what"], {})
+        of_kind[row["actor"]] = (*of_kind.get(row["actor"], ()), stretch)
     return found
 
 
