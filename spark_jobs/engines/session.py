@@ -69,11 +69,13 @@ _LOCAL = {
     "spark.driver.memory": "2g",
 }
 _FIRST_TIER = "-XX:TieredStopAtLevel=1"
-_SMALL_JVM = f"{_FIRST_TIER} -XX:+UseSerialGC -Xss4m -XX:MetaspaceSize=256m"
+_EVERY_JVM = "-Xss4m -XX:MetaspaceSize=256m"
+"""Analysing plans needs deep stacks; loading Spark's classes would start a collection of the whole heap."""
+_SMALL_JVM = f"{_EVERY_JVM} {_FIRST_TIER} -XX:+UseSerialGC"
 """JVM options for small evidence: its verdict ends before a second compiler tier or parallel collection pays off."""
 _INITIAL_HEAP = "-Xms1g -Xmn640m"
 """Initial heap size, with which a small verdict runs almost without garbage collection."""
-_LARGE_JVM = "-XX:+UseParallelGC -Xss4m"
+_LARGE_JVM = f"{_EVERY_JVM} -XX:+UseParallelGC"
 
 EXCLUDED_JARS = (
     *("*kubernetes*", "vertx-*"),
