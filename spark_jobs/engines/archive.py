@@ -12,7 +12,7 @@ import os
 import sys
 
 from spark_jobs.engines.masters import DEFAULT_MASTER
-from spark_jobs.engines.session import SparkUnavailable, class_archive, spark_session
+from spark_jobs.engines.session import LARGE_BYTES, SparkUnavailable, class_archive, spark_session
 
 
 def main() -> int:
@@ -27,6 +27,8 @@ def main() -> int:
             from spark_jobs.verify import warm_up
 
             warm_up(SparkEngine(spark))
+            # Large evidence needs other classes: for generated code, adaptive plans and Python workers.
+            warm_up(SparkEngine(spark, local_bytes=0, evidence_bytes_min=LARGE_BYTES))
             gateway = spark.sparkContext._gateway
             assert gateway is not None, "a live session has a gateway"
         # Java writes the file when it exits. Wait for it: Java is killed when this process exits.

@@ -56,15 +56,20 @@ class SparkEngine:
     functions: Any = functions
     window: Any = Window
 
-    def __init__(self, session: SparkSession, *, local_bytes: int = LOCAL_BYTES) -> None:
+    def __init__(
+        self, session: SparkSession, *, local_bytes: int = LOCAL_BYTES, evidence_bytes_min: int = 0
+    ) -> None:
+        """`evidence_bytes_min`: smaller evidence is evaluated as if it had this size."""
         self.session = session
         self._local_bytes = local_bytes
+        self._evidence_bytes_min = evidence_bytes_min
         self._is_small = self._stores_columns = False
         self._stored: list[DataFrame] = []
         """Cached frames of the current verdict, if it is on large evidence."""
         self.parallel_queries = 1
 
     def tune(self, evidence_bytes: int) -> None:
+        evidence_bytes = max(evidence_bytes, self._evidence_bytes_min)
         self._is_small = evidence_bytes < LARGE_BYTES
         self._stores_columns = evidence_bytes >= OPTIMISED_BYTES
         while self._stored:
