@@ -68,7 +68,9 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
 }
-_FIRST_TIER = "-XX:TieredStopAtLevel=1"
+_FIRST_TIER = "-XX:TieredStopAtLevel=1 -XX:Tier3BackEdgeThreshold=2000"
+"""Only the first compiler tier, and loops are compiled after 2,000 iterations. By default it is 60,000: code that Spark
+generates for a stage loops over its rows, and would be interpreted for most of them."""
 _EVERY_JVM = "-Xss4m -XX:MetaspaceSize=256m"
 """Analysing plans needs deep stacks; loading Spark's classes would start a collection of the whole heap."""
 _SMALL_JVM = f"{_EVERY_JVM} {_FIRST_TIER} -XX:+UseSerialGC"
