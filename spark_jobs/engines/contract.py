@@ -63,6 +63,11 @@ class GrowingSource(Protocol):
     def read(self, part: Any) -> Iterator[pa.RecordBatch]: ...
 
 
+PartFilter = Callable[["DataFrame", Sequence[str]], "DataFrame"]
+"""`part(frame, keys)` returns the rows of a frame that belong to one part. Rows with equal values of the keys, in the
+same order and of the same types, belong to the same part, also of different frames."""
+
+
 class QueryEngine(Protocol):
     """Computes frames, for one verdict at a time."""
 
@@ -98,6 +103,11 @@ class QueryEngine(Protocol):
 
     def cached(self, frame: DataFrame) -> DataFrame:
         """Return a frame of the same rows that are computed only once."""
+        ...
+
+    def cached_in_parts(self, rows_of: Callable[[PartFilter], DataFrame]) -> DataFrame:
+        """Return a frame of the rows that `rows_of` returns for each part of the evidence, computed only once. An
+        engine with little memory computes one part after the other."""
         ...
 
     def release(self, frame: DataFrame) -> None:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from spark_jobs.engines.contract import PartitionedSource, QueryEngine
+from spark_jobs.engines.contract import PartFilter, PartitionedSource, QueryEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Window
     from pyspark.sql import functions as F
 
-__all__ = ["Column", "DataFrame", "F", "Window"]
+__all__ = ["Column", "DataFrame", "F", "PartFilter", "Window"]
 
 BATCH_ROWS = 16_384
 """Maximum number of rows of one batch."""
@@ -108,6 +108,12 @@ def small_frame(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:
 def cached(frame: DataFrame) -> DataFrame:
     """Return a frame of the same rows, which are computed only once."""
     return bound_engine().cached(frame)
+
+
+def cached_in_parts(rows_of: Callable[[PartFilter], DataFrame]) -> DataFrame:
+    """Return a frame of the rows that `rows_of(part)` returns for each part, computed only once. Every frame that it
+    joins or groups has to be filtered by `part` with the keys of the join or group, or with some of them."""
+    return bound_engine().cached_in_parts(rows_of)
 
 
 def release(*frames: DataFrame) -> None:

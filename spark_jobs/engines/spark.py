@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame as Frame
 from pyspark.sql import Window, functions
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.engines.contract import GrowingSource, PartitionedSource, QueryEngine
+from spark_jobs.engines.contract import GrowingSource, PartFilter, PartitionedSource, QueryEngine
 from spark_jobs.engines.evidence_readers import register_source
 from spark_jobs.engines.session import (
     LARGE_BYTES,
@@ -135,6 +135,10 @@ class SparkEngine:
         assert java is not None, "a live session has a Java"
         rows = java.org.apache.spark.sql.classic.Dataset.ofRows(session, found.get().cachedRepresentation())
         return Frame(rows, self.session)
+
+    def cached_in_parts(self, rows_of: Callable[[PartFilter], DataFrame]) -> DataFrame:
+        """Compute all parts at once: Spark divides the rows into tasks, which spill."""
+        return self.cached(rows_of(lambda frame, _: frame))
 
     def release(self, frame: DataFrame) -> None:
         """Do nothing: Spark removes a checkpoint once the frame is garbage, and `tune` removes columns."""

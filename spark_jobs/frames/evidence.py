@@ -30,7 +30,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_jobs.engines.frames import DataFrame, F, cached, fields_of, parallel, schema
+from spark_jobs.engines.frames import (
+    DataFrame,
+    F,
+    PartFilter,
+    cached,
+    cached_in_parts,
+    fields_of,
+    parallel,
+    schema,
+)
 from spark_jobs.frames.acknowledgements import uncounted_copies
 from spark_jobs.frames.deliveries import (
     delivered_messages,
@@ -88,13 +97,22 @@ def gather(
     """Join the logs and the history."""
     with parallel() as workers:
         of_clients = workers.submit(_by_place, without_void_acks(events, transactional=transactional), stored)
-        joined = join_messages(publishes(events), stored, namespaces, transactional=transactional)
-        messages = cached(with_ends(joined, events, transactional=transactional))
+
+        def joined(part: PartFilter) -> DataFrame:
+            published = publishes(part(events, ("topic", "region", *ORIGIN[2:])))
+            rows = join_messages(published, part(stored, ORIGIN), namespaces, transactional=transactional)
+            return with_ends(rows, events, transactional=transactional)
+
+        messages = cached_in_parts(joined)
         missing = workers.submit(lambda: cached(missing_copies(messages, trimmed)))
         of_subscriptions, by_place = of_clients.result()
-        delivered = delivered_messages(by_place, of_subscriptions)
-        of_each = join_deliveries(messages, subscriptions(of_subscriptions), delivered)
-        subscription_messages = cached(without_expired(of_each, namespaces, end.end_ms))
+
+        def of_each(part: PartFilter) -> DataFrame:
+            delivered = delivered_messages(part(by_place, ORIGIN), of_subscriptions)
+            rows = join_deliveries(part(messages, ORIGIN), subscriptions(of_subscriptions), delivered)
+            return without_expired(rows, namespaces, end.end_ms)
+
+        subscription_messages = cached_in_parts(of_each)
         return Evidence(
             stored=stored,
             events=events,

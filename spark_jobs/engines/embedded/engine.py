@@ -12,9 +12,15 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from spark_jobs.engines.contract import EngineUnavailable, GrowingSource, PartitionedSource, QueryEngine
+from spark_jobs.engines.contract import (
+    EngineUnavailable,
+    GrowingSource,
+    PartFilter,
+    PartitionedSource,
+    QueryEngine,
+)
 from spark_jobs.engines.embedded import functions
-from spark_jobs.engines.embedded.columns import Window
+from spark_jobs.engines.embedded.columns import Column, Window, quoted
 from spark_jobs.engines.embedded.frames import QueryFrame
 
 LARGE_BYTES = 32 * 1024 * 1024
@@ -22,6 +28,8 @@ LARGE_BYTES = 32 * 1024 * 1024
 MEMORY_LIMIT = "2GB"
 """DuckDB's memory limit for such evidence; rows beyond it stay in the file."""
 
+PART_BYTES = 1024 * 1024 * 1024
+"""Evidence of one part of the largest joins. Their collected lists need about as much memory."""
 INSERT_ROWS = 122_880
 """Number of rows to insert at a time, if there are as many: DuckDB stores rows in groups of this size, and copies
 smaller inserts twice."""
@@ -57,13 +65,15 @@ class EmbeddedEngine:
             self._database.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self._database.execute("CREATE MACRO size(one) AS len(one)")
         self._tables = 0
+        self._parts = 1
         self._lock = threading.RLock()
 
     def close(self) -> None:
         self._database.close()
 
     def tune(self, evidence_bytes: int) -> None:
-        """Do nothing: DuckDB needs no settings for the amount of evidence."""
+        """Choose the number of parts of the largest joins, whose collected lists DuckDB cannot move to the file."""
+        self._parts = max(1, evidence_bytes // PART_BYTES)
 
     def table(self, rows: pa.Table) -> Any:
         with self._registered(rows) as name:
@@ -106,6 +116,24 @@ class EmbeddedEngine:
 
     def cached(self, frame: Any) -> Any:
         return self._store(frame.sql, frame.columns) if frame.table is None else frame
+
+    def cached_in_parts(self, rows_of: Callable[[PartFilter], Any]) -> Any:
+        """Compute the parts one after the other, so that only one is in memory."""
+        first, *others = [rows_of(self._part(number)) for number in range(self._parts)]
+        frame = self.cached(first)
+        for other in others:
+            with self._lock:
+                self._database.execute(f"INSERT INTO {frame.table} {other.sql}")
+        return frame
+
+    def _part(self, number: int) -> PartFilter:
+        def part(frame: Any, keys: Sequence[str]) -> Any:
+            if self._parts == 1:
+                return frame
+            hashed = ", ".join(map(quoted, keys))
+            return frame.where(Column(f"hash({hashed}) % {self._parts} = {number}"))
+
+        return part
 
     def release(self, frame: Any) -> None:
         with self._lock:
