@@ -15,7 +15,16 @@ from spark_jobs.engines.embedded.engine import embedded_engine
 from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.verify import evaluate_run
 
-from .generated_runs import KINDS, check_agreement, check_honest, difference, false_alarms, generate_run
+from .generated_runs import (
+    KINDS,
+    check_agreement,
+    check_honest,
+    difference,
+    false_alarms,
+    generate_run,
+    generate_tampered_run,
+    report_text,
+)
 from .random_tampering import CHANGES, remove_group
 
 QUICK = range(1, 1 + len(KINDS))
@@ -56,6 +65,20 @@ def test_engines_agree_on_generated_runs(spark: SparkEngine) -> None:
 @pytest.mark.slow
 def test_engines_agree_on_many_generated_runs(spark: SparkEngine) -> None:
     assert list(check_agreement(spark, range(1, 1 + AGREEMENTS))) == []
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + len(KINDS)))
+def test_a_verdict_does_not_depend_on_the_number_of_parts(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large evidence is joined part by part."""
+    run = generate_tampered_run(seed, tmp_path / "run").path
+    with embedded_engine() as engine:
+        expected = report_text(engine, run)
+    monkeypatch.setattr("spark_jobs.engines.embedded.engine.PART_BYTES", 50_000)
+    with embedded_engine() as engine:
+        found = report_text(engine, run)
+    assert difference(expected, found) is None
 
 
 @pytest.fixture(scope="module")

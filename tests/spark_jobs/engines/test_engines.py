@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from benchmarks.judged_run import write_run
 from spark_jobs.engines.contract import EngineUnavailable, QueryEngine
 from spark_jobs.engines.embedded.columns import duckdb_type
 from spark_jobs.engines.embedded.engine import LARGE_BYTES, EmbeddedEngine, embedded_engine
@@ -302,6 +303,20 @@ def test_engines_agree_on_a_run_that_spark_evaluates_as_large_evidence(
     finally:
         spark.tune(0)
     assert embedded == on_spark
+
+
+@pytest.mark.slow
+def test_parts_of_large_evidence_need_less_memory_than_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ten million messages and 2 GB, which take a quarter of an hour."""
+    run = write_run(tmp_path / "run", 300_000)
+    monkeypatch.setattr("spark_jobs.engines.embedded.engine.MEMORY_LIMIT", "120MB")
+    with pytest.raises(EngineUnavailable, match="Out of Memory"), embedded_engine(LARGE_BYTES) as engine:
+        evaluate_run(engine, run)
+    monkeypatch.setattr("spark_jobs.engines.embedded.engine.PART_BYTES", 45_000_000)
+    with embedded_engine(LARGE_BYTES) as engine:
+        assert evaluate_run(engine, run).verdict == "valid"
 
 
 @pytest.mark.slow
