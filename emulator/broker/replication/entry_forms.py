@@ -29,8 +29,8 @@ from emulator.wire.codec_hot.send_runs import PlainForms, SendRun
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
-"""Maximum memory of the forms of one region after `trim`: about three windows of 1,000 entries of 1 KiB. Forms of
-larger entries are computed again more often, which costs little per byte."""
+"""Maximum memory of the forms of one region after `trim`: about a window of entries of 1 KiB. Forms of larger
+entries are computed again more often, which costs little per byte."""
 RUN_OVERHEAD_BYTES = 900
 """Memory of a run besides its forms: its object, lists and dictionary, the slots in two collections."""
 FORM_OVERHEAD_BYTES = 110

@@ -7,7 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from emulator.broker.replication.replicator import GROWTH_ENTRIES_MAX, LIVE_ENTRIES, PART_ENTRIES, Replicator
+from emulator.broker.replication.replicator import (
+    GROWTH_ENTRIES_MAX,
+    LIVE_ENTRIES,
+    PART_ENTRIES,
+    PARTS_IN_FLIGHT,
+    Replicator,
+)
 from emulator.broker.topic.pending_publish import LET_PASS_SECONDS, IssuedAppends
 from emulator.core.replication.progress import ReplicatorState
 from emulator.simulation.world import World, world
@@ -69,14 +75,28 @@ async def test_a_part_grows_with_what_is_published_between_parts(world: World) -
     """The size stays while nothing is published: clients of a busy topic wait for their own receipts meanwhile."""
     replicator = await interrupted(world, 30)
     producer = await world.client("us").producer(TOPIC)
-    assert [replicator._part(), replicator._part()] == [PART_ENTRIES + 30] * 2
+    assert [replicator._next_part(), replicator._next_part()] == [PART_ENTRIES + 30] * 2
     await producer.send(b"2")
-    assert [replicator._part(), replicator._part()] == [PART_ENTRIES + 1] * 2
+    assert [replicator._next_part(), replicator._next_part()] == [PART_ENTRIES + 1] * 2
     await asyncio.gather(*(producer.send(b"3") for _ in range(GROWTH_ENTRIES_MAX + 10)))
-    assert replicator._part() == PART_ENTRIES + GROWTH_ENTRIES_MAX
+    assert replicator._next_part() == PART_ENTRIES + GROWTH_ENTRIES_MAX
     world.heal("us", "eu")
     await world.simulation.until(lambda: replicator.lifecycle.is_connected)
-    assert replicator._part() == PART_ENTRIES
+    assert replicator._next_part() == PART_ENTRIES
+
+
+@pytest.mark.world("us", "eu")
+async def test_a_backlog_under_little_traffic_has_few_parts_in_flight(world: World) -> None:
+    """So that a region which catches up does not take the processor of its region's clients."""
+    replicator = await interrupted(world, 2 * PARTS_IN_FLIGHT * PART_ENTRIES)
+    world.heal("us", "eu")
+    await world.simulation.until(lambda: replicator.lifecycle.is_connected)
+    world.hold("us", "eu")
+    await world.simulation.until(lambda: replicator.progress.in_flight >= PARTS_IN_FLIGHT * PART_ENTRIES)
+    await asyncio.sleep(1)
+    assert replicator.progress.in_flight == PARTS_IN_FLIGHT * PART_ENTRIES
+    world.heal("us", "eu")
+    await world.simulation.until(lambda: not replicator.backlog)
 
 
 @pytest.mark.world("us", "eu")
