@@ -130,10 +130,10 @@ class EntryCache:
 
     def group_with(self, entry_id: int) -> EntryGroup | None:
         """Return the group that contains a cached entry; None: it is not cached, or in none."""
-        if entry_id < self.start_entry_id or not self._blocks:
+        at = bisect_right(self._blocks, entry_id, key=_first_id) - 1
+        if at < 0:  # nothing is cached, or the id is in a gap of the log before the first cached entry
             return None
-        block = self._blocks[bisect_right(self._blocks, entry_id, key=_first_id) - 1]
-        part = next(block.parts_from(entry_id))
+        part = next(self._blocks[at].parts_from(entry_id))
         return part if isinstance(part, EntryGroup) and entry_id < part.end_entry_id else None
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from emulator.broker.topic.entry_cache import (
     EntryCache,
     EntryCachePool,
 )
-from emulator.broker.topic.new_entries import NewEntries
+from emulator.broker.topic.new_entries import EntryGroup, NewEntries
 from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.compiled import compiled_digest
 from emulator.model.values import Position
@@ -43,6 +43,18 @@ def tail_of(pool: EntryCachePool) -> EntryCache:
 
 def ids(found: list[StoredEntry] | None) -> list[int] | None:
     return None if found is None else [entry.entry_id - 2**30 for entry in found]
+
+
+def test_a_group_is_found_by_its_own_ids_only() -> None:
+    """Ids of a Kafka log have gaps, also before the first cached entry: a replicator passes over a found group."""
+    cache = tail_of(EntryCachePool(MemoryBudget("cache")))
+    cache.extend(entries(2, 3, BLOCK_BYTES))
+    group = EntryGroup(2**30 + 7, [b"data"] * 3, 12, "us")
+    of_group = NewEntries()
+    of_group.append_group(group)
+    cache.extend(of_group)
+    found = [cache.group_with(2**30 + entry_id) for entry_id in range(12)]
+    assert found == [None] * 7 + [group] * 3 + [None] * 2
 
 
 def see_every_kind() -> None:
