@@ -45,9 +45,9 @@ loop."""
 GROWTH_ENTRIES_MAX = 2_000
 """Maximum number of newly stored entries that enlarge a part. The remote regions store a large part with one commit:
 one of 2,000 entries costs them a fifth less per message than one of 800."""
-PARTS_IN_FLIGHT = 3
-"""Number of parts of a backlog in flight. Under little traffic this is less than the window, so that a region that
-catches up leaves its region's clients the processor."""
+PARTS_IN_FLIGHT = 4
+"""Maximum number of parts of a backlog in flight. Under little traffic these have fewer entries than the window: a
+remote region that catches up with a whole window in flight delays the clients of this region."""
 READ_BYTES = 4_194_304
 OPEN_SECONDS = 30.0
 """Maximum time that the replicator waits for a producer of the remote region."""

@@ -93,7 +93,7 @@ async def test_a_backlog_under_little_traffic_has_few_parts_in_flight(world: Wor
     await world.simulation.until(lambda: replicator.lifecycle.is_connected)
     world.hold("us", "eu")
     await world.simulation.until(lambda: replicator.progress.in_flight >= PARTS_IN_FLIGHT * PART_ENTRIES)
-    await asyncio.sleep(1)
+    await asyncio.sleep(1)  # of virtual time: no further part follows
     assert replicator.progress.in_flight == PARTS_IN_FLIGHT * PART_ENTRIES
     world.heal("us", "eu")
     await world.simulation.until(lambda: not replicator.backlog)
