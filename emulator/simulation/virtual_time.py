@@ -229,8 +229,7 @@ class WallClock:
         self._drift_ppm = drift_ppm
 
     def __call__(self) -> int:
-        elapsed_ms = (self._monotonic() - self._anchor_seconds) * 1000
-        return int(self._anchor_ms + elapsed_ms * (1 + self._drift_ppm / 1_000_000))
+        return int(self.exact_ms())
 
     def exact_ms(self) -> float:
         """Return the time in milliseconds since 1970, with its fraction."""

@@ -1,7 +1,7 @@
 """`python -m spark_jobs.engines.archive`: write Spark's classes to one archive, so that Java need not load them one by
 one.
 
-It takes about a minute and 150 MB, once per version of Java and Spark, and replaces the archives of other
+It takes about half a minute and 150 MB, once per version of Java and Spark, and replaces the archives of other
 versions. With the archive a session starts in half the time and the first verdict takes two thirds of the time; the
 archive has no other effect. Exit code 2, with a sentence on standard error: the archive could not be written.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from emulator.broker.environment import Environment
@@ -31,6 +31,9 @@ class ServiceUrls(NamedTuple):
     """With TLS; empty: there is none."""
 
     @classmethod
+    @lru_cache(
+        maxsize=64
+    )  # nearly all clients use the same address, but each may choose its own of 127.0.0.0/8
     def of(cls, host: str, plain: int, secured: int) -> ServiceUrls:
         """Return the URLs of two ports; 0: there is no such port."""
         return cls(
@@ -46,8 +49,6 @@ class ServicePorts:
         self._config = config
         self._environment = environment
         self._listeners: dict[ServicePort, Listener] = {}
-        self._urls: dict[str, ServiceUrls] = {}
-        """Local address -> URLs of lookup responses, once a client looked up a topic there."""
 
     async def listen(self, connection_at: Callable[[ServicePort], asyncio.Protocol]) -> None:
         """Accept clients. OSError when a port is not available."""
@@ -75,7 +76,6 @@ class ServicePorts:
             self._listeners[kind] = await network.listen(
                 partial(connection_at, kind), self._config.bind_host, port
             )
-            self._urls.clear()
 
     def stop_listening(self) -> None:
         for listener in self._listeners.values():
@@ -101,16 +101,13 @@ class ServicePorts:
 
     def service_urls(self, local_address: str) -> ServiceUrls:
         """Return the URLs in lookup responses for a client that connected to our address `local_address`."""
-        if (urls := self._urls.get(local_address)) is not None:
-            return urls
         config = self._config
         plain, secured = self.service_port, self.service_port_tls
-        urls = self._urls[local_address] = ServiceUrls.of(
+        return ServiceUrls.of(
             config.advertised_host or local_address,
             plain and (config.advertised_service_port or plain),
             secured and (config.advertised_service_port_tls or secured),
         )
-        return urls
 
     @property
     def internal_urls(self) -> ServiceUrls:

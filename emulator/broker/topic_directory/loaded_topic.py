@@ -150,7 +150,7 @@ class FailedStores:
     def producer_delay(self, name: str) -> float:
         """Return the seconds that a producer has to wait before it uses a topic: not 0 if its store failed repeatedly,
         so that consumers can read in the meantime."""
-        return RETRY_SECONDS_MAX / 2 if self._delays and self._delays.get(name, (0.0, 0.0))[0] else 0.0
+        return RETRY_SECONDS_MAX / 2 if self._delays.get(name, (0.0, 0.0))[0] else 0.0
 
 
 class DamagedTopics:

@@ -285,13 +285,6 @@ def test_both_engines_evaluate_a_run_alike(
     assert embedded == on_spark
 
 
-class AsLarge(SparkEngine):
-    """Evaluates every run with the settings and plans of large evidence."""
-
-    def tune(self, evidence_bytes: int) -> None:
-        super().tune(evidence_bytes + LARGE_FOR_SPARK)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [untouched, lossy_run])
 def test_engines_agree_on_a_run_that_spark_evaluates_as_large_evidence(
@@ -299,7 +292,7 @@ def test_engines_agree_on_a_run_that_spark_evaluates_as_large_evidence(
 ) -> None:
     path = make().write(tmp_path / "run")
     try:
-        embedded, on_spark = judgements(AsLarge(spark.session), path)
+        embedded, on_spark = judgements(SparkEngine(spark.session, evidence_bytes_min=LARGE_FOR_SPARK), path)
     finally:
         spark.tune(0)
     assert embedded == on_spark
