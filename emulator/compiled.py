@@ -28,6 +28,7 @@ MODULES = (
     "wire/codec_hot/replica_groups.py",
     "wire/codec_hot/send_groups.py",
     "wire/codec_hot/send_runs.py",
+    "wire/codec_hot/transactions.py",
     "wire/entry.py",
     "wire/entry_layout.py",
     "wire/frames.py",

@@ -42,6 +42,11 @@ from emulator.wire.codec_hot.opening import (
     decode_partition_metadata,
 )
 from emulator.wire.codec_hot.publishing import decode_send
+from emulator.wire.codec_hot.transactions import (
+    decode_add_partitions,
+    decode_end_transaction,
+    decode_new_transaction,
+)
 from emulator.wire.command_types import CommandType
 from emulator.wire.frames import PONG_FRAME
 
@@ -319,6 +324,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         _coordinator,
         requirements.ANY_ROLE,
         _error_in(wire.NewTransactionResponse),
+        decode=decode_new_transaction,
     ),
     _task(
         "ADD_PARTITION_TO_TXN",
@@ -326,7 +332,8 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         transactions.add_partitions,
         _transaction,
         requirements.ADD_PARTITIONS,
-        partial(transactions.response, wire.AddPartitionsResponse),
+        partial(transactions.refuse, wire.AddPartitionsResponse),
+        decode=decode_add_partitions,
     ),
     _task(
         "ADD_SUBSCRIPTION_TO_TXN",
@@ -334,7 +341,7 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         transactions.add_subscriptions,
         _transaction,
         requirements.ADD_SUBSCRIPTIONS,
-        partial(transactions.response, wire.AddSubscriptionsResponse),
+        partial(transactions.refuse, wire.AddSubscriptionsResponse),
     ),
     _task(
         "END_TXN",
@@ -342,7 +349,8 @@ COMMANDS: Final[tuple[AnyCommandSpec, ...]] = (
         transactions.end,
         _transaction,
         requirements.ANY_ROLE,
-        partial(transactions.response, wire.EndTransactionResponse),
+        partial(transactions.refuse, wire.EndTransactionResponse),
+        decode=decode_end_transaction,
     ),
     # Requests that are always rejected.
     _inline("END_TXN_ON_PARTITION", wire.EndTransactionOnPartition, _end_by_another, _region),

@@ -12,6 +12,12 @@ from emulator.core.transactions.journal_format import Holder, name_bytes
 from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import check_key
+from emulator.wire.codec_hot.transactions import (
+    encode_add_partitions_response,
+    encode_add_subscriptions_response,
+    encode_end_transaction_response,
+    encode_new_transaction_response,
+)
 from emulator.wire.commands import (
     AddPartitions,
     AddPartitionsResponse,
@@ -22,7 +28,6 @@ from emulator.wire.commands import (
     EndTransaction,
     EndTransactionResponse,
     NewTransaction,
-    NewTransactionResponse,
     error_fields,
 )
 
@@ -76,7 +81,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
     if keyed or not coordinator.may_begin_at_once:
         return _begin_when_possible(connection, command)
     txn, written = coordinator.begin_at_once(command.timeout_ms, owner=connection.principal.acting)
-    return PendingResponse(written, NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
+    return PendingResponse(written, encode_new_transaction_response(command.request_id, txn.most, txn.least))
 
 
 async def _begin_when_possible(connection: ClientConnection, command: NewTransaction) -> None:
@@ -87,7 +92,7 @@ async def _begin_when_possible(connection: ClientConnection, command: NewTransac
     coordinator = connection.region.coordinators.get_accepting(command.coordinator)
     holder = connection.transaction_keys.held.get(command.coordinator)
     txn = await coordinator.begin(command.timeout_ms, holder, connection.principal.acting)
-    connection.answer(NewTransactionResponse(command.request_id, txn.most, txn.least).encode())
+    connection.answer(encode_new_transaction_response(command.request_id, txn.most, txn.least))
 
 
 async def _wait_for_key(connection: ClientConnection, command: NewTransaction, lock: asyncio.Lock) -> None:
@@ -117,9 +122,8 @@ def add_partitions(connection: ClientConnection, command: AddPartitions) -> Pend
     region = connection.region
     coordinator = _owned(connection, command)
     topics = [_participant_name(region, topic) for topic in command.topics]
-    return PendingResponse(
-        coordinator.add_partitions(command.least, topics), response(AddPartitionsResponse, command)
-    )
+    answer = encode_add_partitions_response(command.request_id, command.most, command.least)
+    return PendingResponse(coordinator.add_partitions(command.least, topics), answer)
 
 
 def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> PendingResponse:
@@ -129,9 +133,8 @@ def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -
         (_participant_name(region, topic), _checked_subscription(name))
         for topic, name in command.subscriptions
     ]
-    return PendingResponse(
-        coordinator.add_subscriptions(command.least, named), response(AddSubscriptionsResponse, command)
-    )
+    answer = encode_add_subscriptions_response(command.request_id, command.most, command.least)
+    return PendingResponse(coordinator.add_subscriptions(command.least, named), answer)
 
 
 def _participant_name(region: ServingRegion, topic: str) -> str:
@@ -159,14 +162,14 @@ def end(connection: ClientConnection, command: EndTransaction) -> PendingRespons
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
     coordinator = _owned(connection, command)
     finished = coordinator.finish(command.least, commit=command.commit, why=REQUESTED)
-    return PendingResponse(finished, response(EndTransactionResponse, command))
+    answer = encode_end_transaction_response(command.request_id, command.most, command.least)
+    return PendingResponse(finished, answer)
 
 
-def response(
+def refuse(
     type_: type[AddPartitionsResponse | AddSubscriptionsResponse | EndTransactionResponse],
     command: AddPartitions | AddSubscriptions | EndTransaction,
-    problem: ProtocolError | None = None,
+    problem: ProtocolError,
 ) -> bytes:
-    """Return the response, also to a rejected request."""
-    error = {} if problem is None else error_fields(problem)
-    return type_(command.request_id, command.most, command.least, **error).encode()
+    """Return the response to a rejected request."""
+    return type_(command.request_id, command.most, command.least, **error_fields(problem)).encode()

@@ -1,8 +1,10 @@
-"""The commands of the hot paths, read and written by hand: SEND, MESSAGE, ACK, FLOW, receipts, and opening a producer.
+"""The commands of the hot paths, read and written by hand: SEND, MESSAGE, ACK, FLOW, receipts, opening a producer, and
+transactions.
 
     publishing   SEND and SEND_RECEIPT
     consuming    MESSAGE, ACK, its response, and FLOW
     opening      LOOKUP, PARTITIONED_METADATA, CLOSE_PRODUCER, and the responses of opening and closing a producer
+    transactions NEW_TXN, ADD_PARTITION_TO_TXN, END_TXN, and their responses
 
 Naming: `decode_x` reads BaseCommand bytes and raises ProtocolError for malformed ones; `encode_x` writes BaseCommand
 bytes, or whole frames for receipts and responses; `x_frame` writes a whole frame, `x_header` a frame without its entry.

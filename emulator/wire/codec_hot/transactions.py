@@ -1,0 +1,123 @@
+"""The requests of a transaction, NEW_TXN, ADD_PARTITION_TO_TXN and END_TXN, and the responses to them.
+
+Requests in the form in which clients send them are read by hand. Any other form, such as unknown fields, another order,
+several topics or a malformed request, is left to `Command.read`, which defines the result.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from emulator.wire.command_types import CommandType
+from emulator.wire.commands.transactions import AddPartitions, EndTransaction, NewTransaction
+from emulator.wire.frames import BEFORE_BODY_SIZE, head_of_frame
+from emulator.wire.protobuf import ABSENT_U64, VARINT_BYTES_MAX, read_varint, varint
+
+_NEW: Final = BEFORE_BODY_SIZE[CommandType.NEW_TXN]
+_ADD: Final = BEFORE_BODY_SIZE[CommandType.ADD_PARTITION_TO_TXN]
+_END: Final = BEFORE_BODY_SIZE[CommandType.END_TXN]
+_FIRST, _SECOND, _THIRD = 0x08, 0x10, 0x18
+_TOPIC: Final = 0x22
+_ACTIONS: Final = {b"\x20\x00": True, b"\x20\x01": False}
+"""The end of an END_TXN, and whether it commits."""
+_NUMBERS_BYTES_MAX: Final = 15
+"""Size of three fields with numbers up to which each number has at most `VARINT_BYTES_MAX` bytes."""
+
+# Requests.
+
+
+def decode_new_transaction(command: bytes) -> NewTransaction:
+    """Read a NEW_TXN. ProtocolError, which closes the connection, for a malformed one."""
+    found = _three_numbers(command, _NEW)
+    if found is not None and found[3] == len(command):
+        return NewTransaction(found[0], found[2], found[1])
+    return NewTransaction.read(command)
+
+
+def decode_add_partitions(command: bytes) -> AddPartitions:
+    """Read an ADD_PARTITION_TO_TXN. ProtocolError, which closes the connection, for a malformed one."""
+    found = _three_numbers(command, _ADD)
+    if found is not None:
+        request_id, least, most, at = found
+        if len(command) > at + 2 and command[at] == _TOPIC:
+            # A longer name, whose size needs two bytes, is none of these.
+            if command[at + 1] == len(command) - at - 2:
+                try:
+                    return AddPartitions(request_id, most, least, (command[at + 2 :].decode(),))
+                except UnicodeDecodeError:
+                    pass
+    return AddPartitions.read(command)
+
+
+def decode_end_transaction(command: bytes) -> EndTransaction:
+    """Read an END_TXN. ProtocolError, which closes the connection, for a malformed one."""
+    found = _three_numbers(command, _END)
+    if found is not None:
+        request_id, least, most, at = found
+        commit = _ACTIONS.get(command[at:])
+        if commit is not None:
+            return EndTransaction(request_id, most, least, commit)
+    return EndTransaction.read(command)
+
+
+def _three_numbers(command: bytes, before_size: bytes) -> tuple[int, int, int, int] | None:
+    """Return the numbers of the first three fields of a request that begins with them, and the place behind them; None
+    for a request in another form, and for numbers of 2**63 and more."""
+    start = len(before_size) + 1
+    if not command.startswith(before_size):
+        return None
+    try:
+        if command[start - 1] != len(command) - start or command[start - 1] > 127 or command[start] != _FIRST:
+            return None
+        first, at = read_varint(command, start + 1)
+        if command[at] != _SECOND:
+            return None
+        second, at = read_varint(command, at + 1)
+        if command[at] != _THIRD:
+            return None
+        third, at = read_varint(command, at + 1)
+    except IndexError:
+        return None
+    if at - start > _NUMBERS_BYTES_MAX or first >= ABSENT_U64 or second >= ABSENT_U64 or third >= ABSENT_U64:
+        return None
+    return first, second, third, at
+
+
+# Responses.
+
+_RESPONSE_BYTES_MAX: Final = 3 * (1 + VARINT_BYTES_MAX)
+_NEW_HEADS, _ADD_HEADS, _ADD_SUBSCRIPTION_HEADS, _END_HEADS = (
+    [head_of_frame(type_, size) for size in range(_RESPONSE_BYTES_MAX + 1)]
+    for type_ in (
+        CommandType.NEW_TXN_RESPONSE,
+        CommandType.ADD_PARTITION_TO_TXN_RESPONSE,
+        CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+        CommandType.END_TXN_RESPONSE,
+    )
+)
+"""Size of the body of a successful response -> the bytes of its frame before the body."""
+
+
+def encode_new_transaction_response(request_id: int, most: int, least: int) -> bytes:
+    """Return the frame of a `NewTransactionResponse` without an error."""
+    return _response(_NEW_HEADS, request_id, most, least)
+
+
+def encode_add_partitions_response(request_id: int, most: int, least: int) -> bytes:
+    """Return the frame of an `AddPartitionsResponse` without an error."""
+    return _response(_ADD_HEADS, request_id, most, least)
+
+
+def encode_add_subscriptions_response(request_id: int, most: int, least: int) -> bytes:
+    """Return the frame of an `AddSubscriptionsResponse` without an error."""
+    return _response(_ADD_SUBSCRIPTION_HEADS, request_id, most, least)
+
+
+def encode_end_transaction_response(request_id: int, most: int, least: int) -> bytes:
+    """Return the frame of an `EndTransactionResponse` without an error."""
+    return _response(_END_HEADS, request_id, most, least)
+
+
+def _response(heads: list[bytes], request_id: int, most: int, least: int) -> bytes:
+    body = b"\x08" + varint(request_id) + b"\x10" + varint(least) + b"\x18" + varint(most)
+    return heads[len(body)] + body
