@@ -20,6 +20,7 @@ from emulator.broker.connection.client_limits import ConnectionCounts, PendingHa
 from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.connection.framing import CommandReader
+from emulator.broker.connection.pending_responses import PendingResponses
 from emulator.broker.connection.service_ports import ServicePort, ServicePorts
 from emulator.broker.connection.topic_watchers import TopicWatcher
 from emulator.broker.environment import RegionServices
@@ -131,6 +132,7 @@ class ClientConnection(asyncio.Protocol):
             lambda: asyncio.get_running_loop().call_soon(self._resume_reading),
             self._free_memory,
         )
+        self.pending_responses = PendingResponses(self)
         self.producers = ClientProducers(self, settings.producers_per_connection_max)
         self.consumers = ClientConsumers(self, settings.consumers_per_connection_max)
         self.reader = CommandReader(self, settings.max_message_bytes)

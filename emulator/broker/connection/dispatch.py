@@ -6,17 +6,17 @@ authorized; then it is handled, and its memory counted.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from emulator.broker.authorization import ProtectedResource, TrustLevel
 from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.flow_control import FlowControl
+from emulator.broker.connection.pending_responses import PendingResponse, PendingResponses
 from emulator.broker.connection.requirements import CommandRequirements
 from emulator.broker.memory_budgets import Reservation
 from emulator.broker.tasks import TaskGroup
@@ -48,16 +48,6 @@ class Execution(Enum):
     TASK = auto()
     """Executed asynchronously: `handle(connection, command)` returns the `Work`, or None if nothing is left to do.
     Later commands do not wait for it."""
-
-
-class PendingResponse(NamedTuple):
-    """The response of a request that waits for a single future."""
-
-    outcome: asyncio.Future[Any]
-    """The future, which other requests may share: it must not be cancelled. Its StorageError or ProtocolError rejects
-    the request."""
-    answer: bytes
-    """Encoded response, sent once `outcome` succeeds, in one write with others of that iteration of the event loop."""
 
 
 Work = PendingResponse | Coroutine[Any, Any, None]
@@ -118,6 +108,7 @@ class CommandingConnection(Protocol):
 
     tasks: TaskGroup
     flow_control: FlowControl
+    pending_responses: PendingResponses
 
     @property
     def is_open(self) -> bool: ...
@@ -209,13 +200,14 @@ def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> 
     work: Work | None = row.handle(connection, value)
     if work is None:
         return
-    charge = connection.flow_control.charge_request(row.estimate_bytes)
     if isinstance(work, PendingResponse):
-        work.outcome.add_done_callback(partial(_send_outcome, connection, row, value, work.answer, charge))
-    else:
-        connection.tasks.start(
-            _carry_out(connection, row, value, work), partial(_end_request, connection, work, charge)
-        )
+        reject = partial(_reject_started, connection, row, value)
+        connection.pending_responses.add(work, row.estimate_bytes, reject)
+        return
+    charge = connection.flow_control.charge_request(row.estimate_bytes)
+    connection.tasks.start(
+        _carry_out(connection, row, value, work), partial(_end_request, connection, work, charge)
+    )
 
 
 def _end_request(
@@ -223,26 +215,6 @@ def _end_request(
 ) -> None:
     work.close()  # the coroutine was never started if the connection ended first
     connection.flow_control.release_request(charge)
-
-
-def _send_outcome(
-    connection: CommandingConnection,
-    row: AnyCommandSpec,
-    value: Any,
-    answer: bytes,
-    charge: Reservation,
-    outcome: asyncio.Future[Any],
-) -> None:
-    """Send the response of a PendingResponse whose outcome is known."""
-    connection.flow_control.release_request(charge)
-    if not connection.is_open:
-        return
-    failure = outcome.exception()
-    if failure is None:
-        connection.answer_soon(answer)
-    else:
-        assert isinstance(failure, ProtocolError | StorageError), failure
-        _reject_started(connection, row, value, failure)
 
 
 async def _carry_out(

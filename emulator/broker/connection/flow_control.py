@@ -196,11 +196,16 @@ class FlowControl:
     # Requests.
 
     def charge_request(self, estimate_bytes: int) -> Reservation:
-        charge = self._requests.charge(estimate_bytes)
+        charge = self._requests.charge(0)
+        self.charge_request_with(charge, estimate_bytes)
+        return charge
+
+    def charge_request_with(self, charge: Reservation, estimate_bytes: int) -> None:
+        """Add the memory of another request to that of one that ends together with it."""
+        charge.resize(charge.size_bytes + estimate_bytes)
         self._check_region()
         if self._requests.is_over:
             self.pause(PauseReason.REQUESTS)
-        return charge
 
     def release_request(self, charge: Reservation) -> None:
         charge.release()

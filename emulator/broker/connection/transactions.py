@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from emulator.broker.connection.consumers import NAME_LENGTH_MAX
-from emulator.broker.connection.dispatch import PendingResponse, Work
+from emulator.broker.connection.dispatch import Work
+from emulator.broker.connection.pending_responses import PendingResponse
 from emulator.core.transactions.coordinator import REQUESTED
 from emulator.core.transactions.journal_format import Holder, name_bytes
 from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text

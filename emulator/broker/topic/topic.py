@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -223,10 +223,11 @@ class Topic:
         self.publishing.batch.append(PendingPublish(attachment, None, data, checked, marker, False))
         self.flush()
 
-    def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
+    def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> Sequence[Pending]:
         """Append an entry that the region itself writes, in one write with all entries admitted in this iteration of
-        the event loop."""
+        the event loop. Return this batch."""
         self._admitted(PendingPublish(attachment, None, data, cast(CheckedEntry, info), None, False))
+        return self.publishing.batch
 
     def flush(self) -> None:
         """Issue all admitted entries, without duplicates, as one append. A closed topic drops them. Called before

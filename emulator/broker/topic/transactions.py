@@ -38,7 +38,11 @@ class TopicTransactions:
         """Transactions with a message that was admitted since the topic was loaded, until their marker is durable. The
         message itself may not be durable yet."""
         self._pending_markers: dict[TxnId, asyncio.Future[None]] = {}
-        """Transactions whose marker is being written; each future completes when the marker is durable."""
+        """Transactions whose marker is being written; each future completes when the marker is durable. Markers of one
+        batch of the topic share it."""
+        self._batch: Sequence[Pending] | None = None
+        """The topic's batch that has the newest marker, and whose markers share `_batch_stored`."""
+        self._batch_stored: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     # Publishing.
@@ -90,20 +94,22 @@ class TopicTransactions:
         return done
 
     def _write_marker(self, txn: TxnId, committed: bool) -> asyncio.Future[None]:
-        marker_stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending_markers[txn] = marker_stored
         now_ms = self._topic.region.environment.wall_clock_ms()
-        self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
-        return marker_stored
+        batch = self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
+        if batch is not self._batch or self._batch_stored is None:
+            self._batch, self._batch_stored = batch, asyncio.get_running_loop().create_future()
+        self._pending_markers[txn] = self._batch_stored
+        return self._batch_stored
 
     def stored(self, publishes: Sequence[Pending]) -> None:
-        """Complete the futures of markers that are durable and applied to the state."""
+        """Complete the future of the markers of one batch, which are durable and applied to the state."""
         for publish in publishes:
             assert isinstance(publish, PendingPublish)
             assert publish.info.txn is not None
             txn = TxnId(*publish.info.txn)
             self._admitted.pop(txn, None)
-            self._pending_markers.pop(txn).set_result(None)
+            marker_stored = self._pending_markers.pop(txn)
+        marker_stored.set_result(None)
 
     def _unloaded_error(self) -> ProtocolError:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
@@ -174,6 +180,6 @@ class TopicTransactions:
         retry."""
         self._stop_timer()
         pending, self._pending_markers = self._pending_markers, {}
-        for marker_stored in pending.values():
+        for marker_stored in dict.fromkeys(pending.values()):
             marker_stored.set_exception(StorageError(str(self._unloaded_error()), definite=False))
             marker_stored.exception()  # retrieved here: the caller may be gone

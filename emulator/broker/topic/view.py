@@ -29,7 +29,7 @@ from emulator.model.values import TopicName
 if TYPE_CHECKING:
     from emulator.broker.topic.checkpoints import Checkpoints
     from emulator.broker.topic.metrics import TopicMetrics
-    from emulator.broker.topic.pending_publish import Attachment
+    from emulator.broker.topic.pending_publish import Attachment, Pending
     from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.core.policies.topic_policies import TopicPolicies
     from emulator.core.topic.state import TopicState
@@ -91,9 +91,9 @@ class PublishingTopic(TopicView, Protocol):
         once."""
         ...
 
-    def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
+    def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> Sequence[Pending]:
         """Append an entry that the region itself writes, in one write with all entries admitted in this iteration of
-        the event loop."""
+        the event loop. Return this batch."""
         ...
 
     def flush(self) -> None:

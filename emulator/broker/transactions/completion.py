@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -45,10 +45,10 @@ class ParticipantNotifier:
         region: NotifyingRegion,
         low_watermark: Callable[[], int],
         is_over: Callable[[], bool],
-        on_confirmed: Callable[[int], None],
+        on_confirmed: Callable[[Iterable[int]], None],
     ) -> None:
-        """`is_over`: whether the coordinator has ended. `on_confirmed`: called with the number of a transaction when
-        all its participants have confirmed, unless the coordinator has ended."""
+        """`is_over`: whether the coordinator has ended. `on_confirmed`: called with the numbers of transactions when
+        all their participants have confirmed, unless the coordinator has ended."""
         self._region = region
         self._low_watermark = low_watermark
         self._is_over = is_over
@@ -57,32 +57,37 @@ class ParticipantNotifier:
         self.refused: dict[int, dict[Participant, str]] = {}
         """Number of a transaction -> participants that could not be notified, and why. For explanations."""
 
-    def notify(self, transaction: LiveTransaction) -> None:
-        """Notify all participants (TX4). A task is started only if some are subscriptions, have to be loaded, or could
-        not be notified."""
-        notified = self.notify_now(transaction)
-        if notified is None:
-            self._region.spawn(self._notify_until_confirmed(transaction))
-        else:
-            notified.add_done_callback(partial(self._on_notified, transaction))
+    def notify(self, transactions: Iterable[LiveTransaction]) -> None:
+        """Notify all participants (TX4). A task is started only for a transaction of which some are subscriptions, have
+        to be loaded, or could not be notified. Transactions whose markers one append stores are confirmed together."""
+        groups: dict[asyncio.Future[Any], list[LiveTransaction]] = {}
+        for transaction in transactions:
+            notified = self.notify_now(transaction)
+            if notified is None:
+                self._region.spawn(self._notify_until_confirmed(transaction))
+            else:
+                groups.setdefault(notified, []).append(transaction)
+        for notified, group in groups.items():
+            notified.add_done_callback(partial(self._on_notified, group))
 
-    def _on_notified(self, transaction: LiveTransaction, notified: asyncio.Future[Any]) -> None:
+    def _on_notified(self, group: list[LiveTransaction], notified: asyncio.Future[Any]) -> None:
         if self._is_over():
             return
         if notified.exception() is None:
-            self._on_confirmed(transaction.txn.least)
-        else:
+            self._on_confirmed([transaction.txn.least for transaction in group])
+            return
+        for transaction in group:
             self._region.spawn(self._notify_until_confirmed(transaction))
 
     async def _notify_until_confirmed(self, transaction: LiveTransaction) -> None:
         await self.notify_all(transaction)
         if not self._is_over():
-            self._on_confirmed(transaction.txn.least)
+            self._on_confirmed((transaction.txn.least,))
 
     def notify_now(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
-        """Notify all participants at once. The future completes when every one has confirmed; it fails when one could
-        not be notified. None: a participant is a subscription, or a topic that is not loaded; some of the others may
-        have been notified."""
+        """Notify all participants at once. The future, which transactions may share, completes when every one has
+        confirmed; it fails when one could not be notified. None: a participant is a subscription, or a topic that is
+        not loaded; some of the others may have been notified."""
         if transaction.subscriptions:
             return None
         serving = self._region.directory.serving

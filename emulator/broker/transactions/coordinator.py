@@ -8,13 +8,15 @@ store (`coordinators.py`). Work that must complete even if a client disconnects 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.transactions.completion import NotifyingRegion, ParticipantNotifier
+from emulator.broker.transactions.confirmation import Confirmation
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES_MIN, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
@@ -31,6 +33,8 @@ from emulator.model.transaction_names import TransactionStatus, TxnId
 
 SharedFuture = asyncio.Future[Any]
 """A future that several callers await; none of them may cancel it."""
+D = TypeVar("D")
+"""What completes when a decision has its effect."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ROUNDING_SECONDS: Final = 0.001
@@ -110,7 +114,7 @@ class RunningCoordinator:
         self.core = components.transactions.coordinator(number, bounds)
         self.over = False
         self.notifier = ParticipantNotifier(
-            region, lambda: self.core.low_watermark, lambda: self.over, self._end_transaction
+            region, lambda: self.core.low_watermark, lambda: self.over, self._end_transactions
         )
         self._region = region
         self._on_failure = on_failure
@@ -127,8 +131,8 @@ class RunningCoordinator:
         """The journal's newest write that is not a checkpoint."""
         self._entries: list[JournalEntry] = []
         """Entries of `_written`."""
-        self._confirmations: dict[int, asyncio.Future[None]] = {}
-        """Number of a decided transaction -> future that completes when every participant has confirmed."""
+        self._confirmations: dict[int, Confirmation] = {}
+        """Number of a decided transaction -> completes when every participant has confirmed."""
         self._due = DueTimer(self.core, self._time_out)
 
     # Loading and failure.
@@ -159,11 +163,9 @@ class RunningCoordinator:
         """End this coordinator: it makes no more decisions. Fail all waiting callers."""
         self.over = True
         self._due.close()
-        for confirmed in self._confirmations.values():
-            if not confirmed.done():
-                confirmed.set_exception(failure)
-                confirmed.exception()  # mark as retrieved: maybe no caller waits
-        self._confirmations.clear()
+        confirmations, self._confirmations = self._confirmations, {}
+        for confirmed in confirmations.values():
+            confirmed.set_exception(failure)
 
     async def settled(self) -> None:
         """Wait until no write is pending: each has failed, or is durable and will be read by the next load."""
@@ -225,12 +227,14 @@ class RunningCoordinator:
         written = self.journal.newest if entry is None else self._issue(entry)
         return _done() if written is None else written
 
-    def finish(self, least: int, *, commit: bool, why: str) -> SharedFuture:
-        """Commit or abort a transaction. The future completes when every participant has confirmed, or fails with
-        StorageError. ProtocolError, raised or in the future, when the transaction cannot be ended this way."""
-        return self._reject_when_durable(lambda: self.decide(least, commit=commit, why=why) or _done())
+    def finish(self, least: int, *, commit: bool, why: str) -> Confirmation | SharedFuture:
+        """Commit or abort a transaction. The result completes when every participant has confirmed, or fails with
+        StorageError. ProtocolError, raised or in a future, when the transaction cannot be ended this way."""
+        return self._reject_when_durable(
+            lambda: self.decide(least, commit=commit, why=why) or Confirmation(is_done=True)
+        )
 
-    def _reject_when_durable(self, decide: Callable[[], SharedFuture]) -> SharedFuture:
+    def _reject_when_durable(self, decide: Callable[[], D]) -> D | SharedFuture:
         """Return the result of `decide`. Its ProtocolError reveals an earlier decision: while a write is pending,
         return a future that fails with the error once the write is durable (TX1)."""
         try:
@@ -243,9 +247,9 @@ class RunningCoordinator:
             newest.add_done_callback(partial(_refuse, refused, problem))
             return refused
 
-    def decide(self, least: int, *, commit: bool, why: str) -> asyncio.Future[None] | None:
-        """Decide to commit or abort. The future completes when every participant has confirmed; None: all had confirmed
-        before. ProtocolError when the decision is not possible."""
+    def decide(self, least: int, *, commit: bool, why: str) -> Confirmation | None:
+        """Decide to commit or abort. The confirmation completes when every participant has confirmed; None: all had
+        confirmed before. ProtocolError when the decision is not possible."""
         entry = self.core.decide(least, commit=commit, why=why)
         if entry is not None:
             self._deliver_outcome(least, entry)
@@ -254,19 +258,21 @@ class RunningCoordinator:
     def _deliver_outcome(self, least: int, entry: Decided | None) -> None:
         """Write a decision, then notify the participants. `entry`: None when the log contains it already. The entry is
         appended at once: a later transaction of the same key must follow it in the log (INV-57)."""
-        self._confirmations[least] = asyncio.get_running_loop().create_future()
+        self._confirmations[least] = Confirmation()
         if entry is None:
-            self.notifier.notify(self.core.live[least])
+            self.notifier.notify((self.core.live[least],))
         else:
             self._issue(entry)  # participants are notified when it is durable (TX3)
 
-    def _end_transaction(self, least: int) -> None:
-        """Write that a transaction is over, because every participant has confirmed (TX5)."""
-        transaction = self.core.live[least]
-        self._issue(self.core.end(least, _now_ms()))
-        self.figures.committed += transaction.status.is_committed
-        self.figures.aborted += not transaction.status.is_committed
-        self._confirmations.pop(least).set_result(None)
+    def _end_transactions(self, numbers: Iterable[int]) -> None:
+        """Write that transactions are over, because every participant has confirmed (TX5)."""
+        now_ms = _now_ms()
+        for least in numbers:
+            is_committed = self.core.live[least].status.is_committed
+            self._issue(self.core.end(least, now_ms))
+            self.figures.committed += is_committed
+            self.figures.aborted += not is_committed
+            self._confirmations.pop(least).set_result(None)
 
     # Interface for its keys (key_registry.KeyedTransactions).
 
@@ -295,7 +301,7 @@ class RunningCoordinator:
             if transaction.status is TransactionStatus.OPEN:
                 self.decide(least, commit=False, why=why)
             if least in self._confirmations:
-                confirmations.append(self._confirmations[least])
+                confirmations.append(self._confirmations[least].future())
         return confirmations
 
     # Time-outs.
@@ -328,27 +334,32 @@ class RunningCoordinator:
             return
         failure = written.exception()
         if failure is None:
-            for entry in entries:
-                self.core.mark_durable(entry)
-                self._note(entry)
-            for entry in entries:
-                if type(entry) is Decided and not self.over:
-                    self.notifier.notify(self.core.live[entry.least])
+            self._mark_durable(entries)
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
 
-    def _note(self, entry: JournalEntry) -> None:
-        """Count a durable entry as a protocol event."""
-        events = self._region.resources.protocol_events
-        match entry:
-            case Began():
-                events.note("transaction_opened")
-            case Decided():
-                committing = entry.status is TransactionStatus.COMMITTING
-                events.note("transaction_committing" if committing else "transaction_aborting")
-            case TransactionEnded():
-                events.note("transaction_ended")
+    def _mark_durable(self, entries: Iterable[JournalEntry]) -> None:
+        """Count durable entries as protocol events, open the topics and subscriptions that they add, and notify the
+        participants of decided transactions."""
+        events: Counter[str] = Counter()
+        decided = []
+        for entry in entries:
+            match entry:
+                case Began():
+                    events["transaction_opened"] += 1
+                case Decided():
+                    decided.append(self.core.live[entry.least])
+                    committing = entry.status is TransactionStatus.COMMITTING
+                    events["transaction_committing" if committing else "transaction_aborting"] += 1
+                case TransactionEnded():
+                    events["transaction_ended"] += 1
+                case _:
+                    self.core.mark_durable(entry)
+        for event, times in events.items():
+            self._region.resources.protocol_events.note(event, times=times)
+        if decided and not self.over:
+            self.notifier.notify(decided)
 
 
 def _now_ms() -> float:
@@ -356,8 +367,9 @@ def _now_ms() -> float:
 
 
 def _refuse(refused: SharedFuture, problem: ProtocolError, newest: asyncio.Future[int]) -> None:
-    refused.set_exception(newest.exception() or problem)
-    refused.exception()  # mark as retrieved: the caller may be gone
+    if not refused.done():  # the caller may have been cancelled
+        refused.set_exception(newest.exception() or problem)
+        refused.exception()  # mark as retrieved: the caller may be gone
 
 
 def _done() -> SharedFuture:

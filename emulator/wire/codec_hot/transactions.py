@@ -39,13 +39,14 @@ def decode_add_partitions(command: bytes) -> AddPartitions:
     found = _three_numbers(command, _ADD)
     if found is not None:
         request_id, least, most, at = found
-        if len(command) > at + 2 and command[at] == _TOPIC:
-            # A longer name, whose size needs two bytes, is none of these.
-            if command[at + 1] == len(command) - at - 2:
-                try:
-                    return AddPartitions(request_id, most, least, (command[at + 2 :].decode(),))
-                except UnicodeDecodeError:
-                    pass
+        is_one_topic = len(command) > at + 2 and command[at] == _TOPIC
+        if (
+            is_one_topic and command[at + 1] == len(command) - at - 2
+        ):  # all the rest: there is no second topic
+            try:
+                return AddPartitions(request_id, most, least, (command[at + 2 :].decode(),))
+            except UnicodeDecodeError:
+                pass
     return AddPartitions.read(command)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from emulator.broker.admin.request import AdminRequest, Content
@@ -155,7 +154,7 @@ async def abort(call: AdminRequest) -> None:
     coordinator = _coordinator(call, call.names["most"])
     try:
         least = _number(call.names["least"], "transaction")
-        await asyncio.shield(coordinator.finish(least, commit=False, why=BY_OPERATOR))
+        await coordinator.finish(least, commit=False, why=BY_OPERATOR)
     except ProtocolError as problem:
         raise HttpError(
             409 if coordinator.core.status(int(call.names["least"])) else 404, str(problem)
