@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -599,6 +599,27 @@ async def test_the_wal_stays_short_while_much_is_written(path: Path):
         await asyncio.gather(*(log.append([bytes(100_000)]) for _ in range(10)))
         assert os.path.getsize(f"{path}-wal") < sqlite_commit.WAL_BYTES_MAX + 4_000_000
     await store.close()
+
+
+def test_the_rows_of_a_large_group_are_encoded_one_statement_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    """While a row is in the processor's cache, SQLite's copies of it cost little; and all rows of a group together may
+    take as much memory as the entries of all clients."""
+    encode, encoded = sqlite_rows.encode_group, 0
+
+    def counted(entries: Sequence[bytes]) -> bytearray:
+        nonlocal encoded
+        encoded += 1
+        return encode(entries)
+
+    monkeypatch.setattr(sqlite_rows, "encode_group", counted)
+    large = sqlite_rows.group_rows(1, 0, [bytes(110_592)] * 30)
+    for statements, (_, row) in enumerate(sqlite_rows.insert_groups(large), start=1):
+        assert encoded == statements
+        assert len(row) == 4
+    assert encoded == 10
+    many_logs = ((log_id, 0, 1, b"small") for log_id in range(100))
+    per_statement = [len(values) // 4 for _, values in sqlite_rows.insert_groups(many_logs)]
+    assert per_statement == [sqlite_rows.ROWS_PER_STATEMENT, 100 - sqlite_rows.ROWS_PER_STATEMENT]
 
 
 async def test_a_large_group_is_divided_into_rows_that_become_durable_together(path: Path):

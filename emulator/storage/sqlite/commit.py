@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
@@ -139,12 +139,13 @@ class Committer:
         try:
             statements = self._statements(accepted)
             changes = [write for write in accepted if isinstance(write, SqliteChange)]
-            if len(statements) == 1 and not changes:
+            begin = list(islice(statements, 2))
+            if len(begin) == 1 and not changes:
                 committing = True
-                self.connection.execute(*statements[0])  # a transaction by itself
+                self.connection.execute(*begin[0])  # a transaction by itself
             elif accepted:
                 self.connection.execute("BEGIN IMMEDIATE")
-                for sql, parameters in statements:
+                for sql, parameters in chain(begin, statements):
                     self.connection.execute(sql, parameters)
                 for change in changes:
                     self._apply(change)
@@ -158,7 +159,7 @@ class Committer:
         else:
             self.commits += bool(accepted)
 
-    def _statements(self, writes: list[SqliteWrite]) -> list[rows.Statement]:
+    def _statements(self, writes: list[SqliteWrite]) -> Iterator[rows.Statement]:
         appends: dict[int, list[SqliteAppend]] = {}
         values: dict[str, Versioned | None] = {}
         for write in writes:
@@ -166,12 +167,13 @@ class Committer:
                 appends.setdefault(write.log_id, []).append(write)
             elif isinstance(write, SqlitePut):
                 values[write.lane.key] = write.value  # the last put of a key wins
-        groups: list[rows.Row] = []
-        for log_id, of_log in appends.items():
-            entries = chain.from_iterable(append.entries for append in of_log)
-            groups += rows.group_rows(log_id, of_log[0].first, entries)
-        self.wal.note_growth(sum(len(row[3]) for row in groups))
-        return [*rows.insert_groups(groups), *rows.write_keys(values)]
+        self.wal.note_growth(sum(append.size_bytes for of_log in appends.values() for append in of_log))
+        groups = (
+            rows.group_rows(log_id, of_log[0].first, chain.from_iterable(append.entries for append in of_log))
+            for log_id, of_log in appends.items()
+        )
+        yield from rows.insert_groups(chain.from_iterable(groups))
+        yield from rows.write_keys(values)
 
     def _apply(self, change: SqliteChange) -> None:
         """Apply a change. A failure, as on a damaged row, does not fail the rest of the group."""
