@@ -24,8 +24,17 @@ from emulator.model.markers import (
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
-from emulator.wire.message_metadata import EntryInfo
-from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
+from emulator.wire.entry_layout import assemble
+from emulator.wire.message_metadata import TXN_LEAST_TAG, TXN_MOST_TAG, EntryInfo
+from emulator.wire.protobuf import (
+    MASK_64,
+    UNREADABLE,
+    Malformed,
+    length_delimited,
+    malformed,
+    tag,
+    varint,
+)
 
 MARKER_PRODUCER: Final = "pulsar.marker"
 """Producer name of the markers of replicated subscriptions; deduplication by producer does not apply to it."""
@@ -68,23 +77,30 @@ def encode_transaction_end(
 ) -> tuple[bytes, EntryInfo]:
     """Return the entry that ends the transaction (most, least) in a topic's log, and its `EntryInfo`."""
     most, least = txn
-    metadata = pb.MessageMetadata(
-        producer_name=TRANSACTION_MARKER_PRODUCER,
-        sequence_id=MASK_64,  # -1, as upstream
-        publish_time=publish_time_ms,
-        marker_type=kinds.TXN_COMMIT if committed else kinds.TXN_ABORT,
-        txnid_most_bits=most,
-        txnid_least_bits=least,
+    marker_type = kinds.TXN_COMMIT if committed else kinds.TXN_ABORT
+    metadata = b"".join(
+        (
+            _END_BEFORE_TIME,
+            varint(publish_time_ms),
+            _MARKER_TYPE + varint(marker_type) + TXN_LEAST_TAG + varint(least) + TXN_MOST_TAG + varint(most),
+        )
     )
-    data = build_entry(metadata, b"")
+    data = assemble(metadata, b"")
     return data, EntryInfo(
         TRANSACTION_MARKER_PRODUCER,
         MASK_64,
         publish_time_ms,
         payload_offset=len(data),
-        marker_type=metadata.marker_type,
-        txn=(most, least),
+        marker_type=marker_type,
+        txn=txn,
     )
+
+
+_END_BEFORE_TIME: Final = (
+    length_delimited(1, TRANSACTION_MARKER_PRODUCER.encode()) + tag(2) + varint(MASK_64) + tag(3)
+)
+"""The metadata of every marker that ends a transaction, up to the publish time. Its sequence id is -1, as upstream."""
+_MARKER_TYPE: Final = tag(20)
 
 
 def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:

@@ -120,9 +120,16 @@ def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
         info = _new_info(EntryInfo)
         usual = _read_usual(metadata)
         if UnknownFieldSet(usual):
-            lean = _read_lean(metadata)
-            _set_usual_fields(info, lean, metadata, end)
-            _set_rare_fields(info, lean, metadata)
+            if may_name_a_transaction(metadata):
+                whole = _read_all(metadata)
+                _set_usual_fields(info, whole, metadata, end)
+                _set_rare_fields(info, whole, metadata)
+                info.txn = _transaction_of(whole)
+            else:
+                lean = _read_lean(metadata)
+                _set_usual_fields(info, lean, metadata, end)
+                _set_rare_fields(info, lean, metadata)
+                info.txn = None
         else:
             _set_usual_fields(info, usual, metadata, end)
             info.replicate_to, info.marker_type, info.chunk_id, info.num_chunks = (), None, None, 0
@@ -165,6 +172,7 @@ def read_entry(data: bytes, *, verify: bool = False) -> EntryDetails:
         lean = _read_all(metadata)
         _set_usual_fields(details, lean, metadata, end)
         _set_rare_fields(details, lean, metadata)
+        details.txn = _transaction_of(lean)
         _set_details(details, lean, metadata)
         return details
     except UNREADABLE as problem:
@@ -268,7 +276,6 @@ def _set_rare_fields(info: EntryInfo, lean: pb.LeanEntry | pb.LeanMetadata, meta
     info.num_chunks = lean.num_chunks_from_msg
     deliver_at_time_ms = lean.deliver_at_time
     info.deliver_at_time_ms = None if deliver_at_time_ms == ABSENT_I64 else deliver_at_time_ms
-    info.txn = _transaction_of(metadata)
     lean.uuid.decode()
 
 
@@ -298,11 +305,8 @@ def may_name_a_transaction(metadata: bytes) -> bool:
     )
 
 
-def _transaction_of(metadata: bytes) -> tuple[int, int] | None:
+def _transaction_of(lean: pb.LeanMetadata) -> tuple[int, int] | None:
     """Return the transaction id (most, least); if one half is absent it is 0. None: the entry has no transaction."""
-    if not may_name_a_transaction(metadata):
-        return None
-    lean = _read_all(metadata)
     least, most = lean.txnid_least_bits, lean.txnid_most_bits
     if least == most == ABSENT_U64:
         return None

@@ -14,7 +14,13 @@ from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotRe
 from emulator.model.values import BEFORE_EVERYTHING, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry, with_replication
-from emulator.wire.markers import MARKER_PRODUCER, decode_marker, encode_marker, stored_marker
+from emulator.wire.markers import (
+    MARKER_PRODUCER,
+    decode_marker,
+    encode_marker,
+    encode_transaction_end,
+    stored_marker,
+)
 from emulator.wire.message_metadata import read_metadata, scan_entry
 from tests.wire.strategies import damaged, log_positions, patient, positions, refusal, region_positions, text
 
@@ -49,6 +55,27 @@ def test_markers_survive_the_wire(marker: Marker, publish_time_ms: int, replicat
     assert (info.producer_name, info.sequence_id) == ("pulsar.marker", 0)
     assert (info.publish_time_ms, info.replicate_to) == (publish_time_ms, tuple(replicate_to))
     assert not info.is_batch
+
+
+@given(
+    txn=st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)),
+    publish_time_ms=st.integers(0, 2**63 - 1),
+    committed=st.booleans(),
+)
+def test_the_end_of_a_transaction_is_what_protobuf_writes(
+    txn: tuple[int, int], publish_time_ms: int, committed: bool
+) -> None:
+    data, described = encode_transaction_end(txn, publish_time_ms, committed=committed)
+    metadata = pb.MessageMetadata(
+        producer_name="pulsar.txn.marker",
+        sequence_id=2**64 - 1,
+        publish_time=publish_time_ms,
+        marker_type=21 if committed else 22,
+        txnid_most_bits=txn[0],
+        txnid_least_bits=txn[1],
+    )
+    assert data == build_entry(metadata, b"")
+    assert described == scan_entry(data, verify=True)
 
 
 @patient
