@@ -314,13 +314,14 @@ class RunningCoordinator:
     # The logs.
 
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
-        """Append an entry, and a checkpoint if it is due. When the entry is durable, `_on_written` marks it so in
-        memory (TP1), and participants of a decision are notified."""
+        """Append an entry, and behind the first one of a write a checkpoint if it is due. When the entry is durable,
+        `_on_written` marks it so in memory (TP1), and participants of a decision are notified."""
         written = self.journal.append([journal_format.encode(entry)])
-        if written is not self._written:
-            self._written, self._entries = written, []
-            written.add_done_callback(partial(self._on_written, self._entries))
-        self._entries.append(entry)
+        if written is self._written:
+            self._entries.append(entry)
+            return written
+        self._written, self._entries = written, [entry]
+        written.add_done_callback(partial(self._on_written, self._entries))
         core = self.core
         if self.journal.since_checkpoint > max(
             CHECKPOINT_ENTRIES_MIN, 4 * (len(core.live) + len(core.outcomes))

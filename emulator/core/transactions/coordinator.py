@@ -29,7 +29,9 @@ from emulator.core.transactions.live import Deadlines, KeyTransaction, LiveTrans
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.model.transaction_names import FOLLOWS, TransactionStatus, TxnId
 
-E = TypeVar("E", bound=JournalEntry)
+_OPEN: Final = TransactionStatus.OPEN
+P = TypeVar("P", str, tuple[str, str])
+"""A participant: a topic, or (topic, subscription)."""
 REQUESTED: Final = "requested by its client"
 TIMED_OUT: Final = "timed out"
 FENCED: Final = "fenced"
@@ -90,8 +92,11 @@ class Coordinator:
 
     def transaction(self, least: int) -> LiveTransaction:
         """Return an open transaction. Raises ProtocolError, with the code for its client, when it is not open."""
+        live = self.live.get(least)
+        if live is not None and live.status is _OPEN:
+            return live
         txn = TxnId(self.number, least)
-        found = self.live.get(least) or self.outcomes.get(least)
+        found = live or self.outcomes.get(least)
         if found is None:
             what = (
                 "has ended, and its outcome is no longer stored"
@@ -99,9 +104,7 @@ class Coordinator:
                 else "was never begun"
             )
             raise ProtocolError(ServerError.TransactionNotFound, f"transaction {txn.text} {what}")
-        if isinstance(found, TransactionOutcome) or found.status is not TransactionStatus.OPEN:
-            raise _decided(txn, found.status, found.why)
-        return found
+        raise _decided(txn, found.status, found.why)
 
     def check_publish(self, least: int, topic: str) -> None:
         """Raise ProtocolError unless the transaction is open and the topic's addition is durable (TP1)."""
@@ -124,7 +127,9 @@ class Coordinator:
         self.check_begin(timeout_ms)
         timeout_ms = timeout_ms or self.bounds.timeout_ms_max
         owner = owner if holder is None else holder.owner
-        return self._record(Began(self.next_least, timeout_ms, opened_at_ms, holder, owner), now_ms)
+        entry = Began(self.next_least, timeout_ms, opened_at_ms, holder, owner)
+        self._apply_began(entry, now_ms)
+        return entry
 
     def check_owner(self, least: int, role: str) -> None:
         """Raise ProtocolError, with Pulsar's code, if another role began this transaction. One that is over has no
@@ -149,8 +154,12 @@ class Coordinator:
         """Add topics to a transaction; None: it has them all. ProtocolError: not open, or too many participants."""
         transaction = self.transaction(least)
         new = tuple(topic for topic in dict.fromkeys(topics) if topic not in transaction.topics)
-        self._check_participants(transaction, len(new), _topics_bytes(new))
-        return self._record(PartitionsAdded(least, new), 0) if new else None
+        size_bytes = _topics_bytes(new)
+        self._check_participants(transaction, len(new), size_bytes)
+        if not new:
+            return None
+        self._add(transaction, transaction.topics, new, size_bytes)
+        return PartitionsAdded(least, new)
 
     def add_subscriptions(
         self, least: int, subscriptions: Iterable[tuple[str, str]]
@@ -158,8 +167,12 @@ class Coordinator:
         """Add subscriptions, (topic, subscription), to a transaction, as `add_partitions` does."""
         transaction = self.transaction(least)
         new = tuple(each for each in dict.fromkeys(subscriptions) if each not in transaction.subscriptions)
-        self._check_participants(transaction, len(new), _subscriptions_bytes(new))
-        return self._record(SubscriptionsAdded(least, new), 0) if new else None
+        size_bytes = _subscriptions_bytes(new)
+        self._check_participants(transaction, len(new), size_bytes)
+        if not new:
+            return None
+        self._add(transaction, transaction.subscriptions, new, size_bytes)
+        return SubscriptionsAdded(least, new)
 
     def _check_participants(self, transaction: LiveTransaction, more: int, size_bytes: int) -> None:
         if transaction.participants + more > self.bounds.participants_max:
@@ -181,13 +194,16 @@ class Coordinator:
         status = self.status(least)
         if status in (wanted, FOLLOWS[wanted]):
             return None
-        self.transaction(least)
-        return self._record(Decided(least, wanted, why), 0)
+        transaction = self.transaction(least)
+        transaction.status, transaction.why = wanted, why
+        return Decided(least, wanted, why)
 
     def end(self, least: int, now_ms: float) -> TransactionEnded:
         """End a decided transaction whose outcome every participant has confirmed."""
         transaction = self.live[least]
-        return self._record(TransactionEnded(least, FOLLOWS[transaction.status], transaction.why), now_ms)
+        entry = TransactionEnded(least, FOLLOWS[transaction.status], transaction.why)
+        self._apply_ended(entry, now_ms)
+        return entry
 
     # Time.
 
@@ -220,34 +236,22 @@ class Coordinator:
 
     # The journal.
 
-    def _record(self, entry: E, now_ms: float) -> E:
-        self.apply(entry, now_ms)
-        return entry
-
     def apply(self, entry: JournalEntry, now_ms: float) -> None:
-        """Apply a new or stored entry to the state. KeyError: an addition or decision for no live transaction."""
+        """Apply a stored entry to the state. KeyError: an addition or decision for no live transaction."""
         match entry:
             case Began():
                 self._apply_began(entry, now_ms)
             case PartitionsAdded():
                 transaction = self.live[entry.least]
-                transaction.topics.update(dict.fromkeys(entry.topics, False))
-                size_bytes = _topics_bytes(entry.topics)
-                transaction.participants_bytes += size_bytes
-                self._participants_bytes += size_bytes
+                self._add(transaction, transaction.topics, entry.topics, _topics_bytes(entry.topics))
             case SubscriptionsAdded():
-                transaction = self.live[entry.least]
-                transaction.subscriptions.update(dict.fromkeys(entry.subscriptions, False))
-                size_bytes = _subscriptions_bytes(entry.subscriptions)
-                transaction.participants_bytes += size_bytes
-                self._participants_bytes += size_bytes
+                transaction, new = self.live[entry.least], entry.subscriptions
+                self._add(transaction, transaction.subscriptions, new, _subscriptions_bytes(new))
             case Decided():
                 transaction = self.live[entry.least]
                 transaction.status, transaction.why = entry.status, entry.why
             case TransactionEnded():
-                ended = self.live.pop(entry.least, None)
-                self._unindex(ended)
-                self._remember(entry, entry.holder if ended is None else ended.holder, now_ms)
+                self._apply_ended(entry, now_ms)
             case Checkpoint():
                 self.live.clear()
                 self._by_key.clear()
@@ -271,6 +275,19 @@ class Coordinator:
         if entry.holder is not None:
             self._by_key.setdefault((entry.holder.owner, entry.holder.key), {})[entry.least] = None
         self.next_least = max(self.next_least, entry.least + 1)
+
+    def _add(
+        self, transaction: LiveTransaction, known: dict[P, bool], new: Iterable[P], size_bytes: int
+    ) -> None:
+        """Add participants to a transaction that are not durable yet (TP1)."""
+        known.update(dict.fromkeys(new, False))
+        transaction.participants_bytes += size_bytes
+        self._participants_bytes += size_bytes
+
+    def _apply_ended(self, entry: TransactionEnded, now_ms: float) -> None:
+        ended = self.live.pop(entry.least, None)
+        self._unindex(ended)
+        self._remember(entry, entry.holder if ended is None else ended.holder, now_ms)
 
     def _unindex(self, transaction: LiveTransaction | None) -> None:
         if transaction is None:
