@@ -37,6 +37,8 @@ D = TypeVar("D")
 """What completes when a decision has its effect."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
+ENDED_SECONDS_MAX: Final = 0.02
+"""Time after which it is written that a transaction is over, if no other entry is written before."""
 ROUNDING_SECONDS: Final = 0.001
 """Minimum delay of the timer of time-outs."""
 
@@ -133,6 +135,10 @@ class RunningCoordinator:
         """Entries of `_written`."""
         self._confirmations: dict[int, Confirmation] = {}
         """Number of a decided transaction -> completes when every participant has confirmed."""
+        self._ended: list[JournalEntry] = []
+        """Entries of transactions that are over, which the next write takes along (TX5)."""
+        self._ended_timer: asyncio.TimerHandle | None = None
+        """Writes `_ended` if no other write does."""
         self._due = DueTimer(self.core, self._time_out)
 
     # Loading and failure.
@@ -163,6 +169,8 @@ class RunningCoordinator:
         """End this coordinator: it makes no more decisions. Fail all waiting callers."""
         self.over = True
         self._due.close()
+        if self._ended_timer is not None:
+            self._ended_timer.cancel()
         confirmations, self._confirmations = self._confirmations, {}
         for confirmed in confirmations.values():
             confirmed.set_exception(failure)
@@ -265,14 +273,24 @@ class RunningCoordinator:
             self._issue(entry)  # participants are notified when it is durable (TX3)
 
     def _end_transactions(self, numbers: Iterable[int]) -> None:
-        """Write that transactions are over, because every participant has confirmed (TX5)."""
+        """End transactions whose outcome every participant has confirmed. That they are over is written with the next
+        entry, or after a while: nothing waits for it (TX5)."""
         now_ms = _now_ms()
         for least in numbers:
             is_committed = self.core.live[least].status.is_committed
-            self._issue(self.core.end(least, now_ms))
+            self._ended.append(self.core.end(least, now_ms))
             self.figures.committed += is_committed
             self.figures.aborted += not is_committed
             self._confirmations.pop(least).set_result(None)
+        if self._ended_timer is None:
+            loop = asyncio.get_running_loop()
+            self._ended_timer = loop.call_later(ENDED_SECONDS_MAX, self.write_ended)
+
+    def write_ended(self) -> None:
+        """Write which transactions are over, if that is not written."""
+        self._ended_timer = None
+        if self._ended:
+            self._issue()
 
     # Interface for its keys (key_registry.KeyedTransactions).
 
@@ -313,21 +331,23 @@ class RunningCoordinator:
 
     # The logs.
 
-    def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
-        """Append an entry, and behind the first one of a write a checkpoint if it is due. When the entry is durable,
-        `_on_written` marks it so in memory (TP1), and participants of a decision are notified."""
-        written = self.journal.append([journal_format.encode(entry)])
+    def _issue(self, *new: JournalEntry) -> asyncio.Future[int]:
+        """Append entries, and behind the first ones of a write a checkpoint if it is due. When they are durable,
+        `_on_written` marks them so in memory (TP1), and participants of a decision are notified."""
+        entries = [*self._ended, *new]
+        self._ended.clear()
+        written = self.journal.append([journal_format.encode(entry) for entry in entries])
         if written is self._written:
-            self._entries.append(entry)
+            self._entries += entries
             return written
-        self._written, self._entries = written, [entry]
-        written.add_done_callback(partial(self._on_written, self._entries))
+        self._written, self._entries = written, entries
+        written.add_done_callback(partial(self._on_written, entries))
         core = self.core
         if self.journal.since_checkpoint > max(
             CHECKPOINT_ENTRIES_MIN, 4 * (len(core.live) + len(core.outcomes))
         ):
-            entries = [journal_format.encode(entry) for entry in core.checkpoint_entries()]
-            self.journal.checkpoint(entries).add_done_callback(partial(self._on_written, ()))
+            state = [journal_format.encode(entry) for entry in core.checkpoint_entries()]
+            self.journal.checkpoint(state).add_done_callback(partial(self._on_written, ()))
         return written
 
     def _on_written(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:

@@ -59,6 +59,8 @@ class TransactionCoordinators:
         """End all coordinators: the region stops."""
         stopping = StorageError("the region is stopping", definite=False)
         for coordinator in self._loaded.values():
+            coordinator.write_ended()
+            coordinator.issue_all()
             coordinator.end(stopping)
 
     def _stored_numbers(self) -> list[int]:

@@ -4,9 +4,10 @@ it has alone."""
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from emulator.wire.entry import plain_entry
 from emulator.wire.frames import FrameBuffer, simple_frame
 from emulator.wire.protobuf import decode_command
 from tests.broker.connection.raw import raw_client
-from tests.broker.regions import Regions, regions, until
+from tests.broker.regions import DEADLINE_SECONDS, Regions, regions, until
 from tests.broker.transactions.coordinator_requests import TOPIC, begin_command, store_of
 
 ITERATIONS: int = 40
@@ -204,6 +205,9 @@ async def _outcome_of(reads: list[bytes], patched: pytest.MonkeyPatch, *, waits:
         await settle()
         responses = Counter(result(one) for one in session.responses())
         loaded = world.running["us"].coordinators.loaded
+        for each in loaded:
+            each.write_ended()
+        await settle()
         stored = [await one.journal._log.read(0, 1_000, 1_000_000) for one in loaded[:2]]  # type: ignore[union-attr]
         logs = [Counter(entry.data.split(b",")[0] for entry in log) for log in stored]
         outcomes = [dict.fromkeys(one.core.outcomes) for one in loaded]
@@ -222,6 +226,54 @@ async def test_requests_have_the_same_outcome_in_groups_and_alone(monkeypatch: p
         places = sorted(source.sample(range(1, len(whole)), source.choice([0, 1, 5, 40])))
         reads = [whole[begin:end] for begin, end in zip([0, *places], [*places, len(whole)], strict=True)]
         assert await _outcome_of(reads, monkeypatch, waits=source.random() < 0.5) == alone
+
+
+async def _stored_kinds(world: Regions) -> list[str]:
+    """Return the kinds of the entries in the log of the first coordinator."""
+    log = await world.running["us"].store.open_log("internal://pulsar/system/__transaction_log_0")
+    assert log is not None
+    return [json.loads(entry.data)[0] for entry in await log.read(0, 1_000, 1_000_000)]
+
+
+async def test_the_next_write_takes_along_that_transactions_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with regions("us") as world, raw_client(world):
+        session, coordinator = Session(world, monkeypatch), world.running["us"].coordinators.get(0)
+        await session.create_log(0)
+        await until_stored(world, ["began", "decided", "ended"])
+        await session.answers(new(2), new(3))
+        await session.answers(end(4, (0, 1)), end(5, (0, 2)))
+        assert coordinator.core.live == {}
+        appends = Counter[str]()
+        assert coordinator.journal._log is not None
+        append = coordinator.journal._log.append
+
+        def counted(entries: Sequence[bytes]) -> asyncio.Future[int]:
+            appends["all"] += 1
+            return append(entries)
+
+        monkeypatch.setattr(coordinator.journal._log, "append", counted)
+        await session.answers(new(6))
+        assert appends == {"all": 1}
+        assert (await _stored_kinds(world))[-3:] == ["ended", "ended", "began"]
+
+
+async def test_a_region_that_stops_writes_that_transactions_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would load their topics when it starts again."""
+    async with regions("us") as world, raw_client(world):
+        session = Session(world, monkeypatch)
+        await session.create_log(0)
+        region = world.running["us"]
+        assert region.coordinators.get(0)._ended
+        region.coordinators.close()
+        await settle()
+        assert await _stored_kinds(world) == ["began", "decided", "ended"]
+
+
+async def until_stored(world: Regions, kinds: list[str]) -> None:
+    """Wait until these entries are in the log of the first coordinator, without another request."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while await _stored_kinds(world) != kinds:
+            await asyncio.sleep(0)
 
 
 async def test_a_failed_write_rejects_every_request_that_waits_for_it(
