@@ -203,8 +203,9 @@ class FlowControl:
     def charge_request_with(self, charge: Reservation, estimate_bytes: int) -> None:
         """Add the memory of another request to that of one that ends together with it."""
         charge.resize(charge.size_bytes + estimate_bytes)
-        self._check_region()
-        if self._requests.is_over:
+        if self._clients.is_over:
+            self._check_region()
+        if self._requests.held_bytes > REQUESTS_BYTES_MAX:
             self.pause(PauseReason.REQUESTS)
 
     def release_request(self, charge: Reservation) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.transactions.completion import NotifyingRegion, ParticipantNotifier
@@ -33,8 +33,6 @@ from emulator.model.transaction_names import TransactionStatus, TxnId
 
 SharedFuture = asyncio.Future[Any]
 """A future that several callers await; none of them may cancel it."""
-D = TypeVar("D")
-"""What completes when a decision has its effect."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ENDED_SECONDS_MAX: Final = 0.02
@@ -219,15 +217,17 @@ class RunningCoordinator:
     def add_partitions(self, least: int, topics: Sequence[str]) -> SharedFuture:
         """Add topics to a transaction. The future completes when they are durable in the log, or fails with
         StorageError. ProtocolError, raised or in the future, when they cannot be added."""
-        return self._reject_when_durable(
-            lambda: self._write_addition(self.core.add_partitions(least, topics))
-        )
+        try:
+            return self._write_addition(self.core.add_partitions(least, topics))
+        except ProtocolError as problem:
+            return self._reject_when_durable(problem)
 
     def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> SharedFuture:
         """Add subscriptions (topic, name) to a transaction, as `add_partitions` does."""
-        return self._reject_when_durable(
-            lambda: self._write_addition(self.core.add_subscriptions(least, subscriptions))
-        )
+        try:
+            return self._write_addition(self.core.add_subscriptions(least, subscriptions))
+        except ProtocolError as problem:
+            return self._reject_when_durable(problem)
 
     def _write_addition(self, entry: JournalEntry | None) -> SharedFuture:
         """Return the write that a request to add participants waits for. A repeated request waits for the first one,
@@ -238,22 +238,20 @@ class RunningCoordinator:
     def finish(self, least: int, *, commit: bool, why: str) -> Confirmation | SharedFuture:
         """Commit or abort a transaction. The result completes when every participant has confirmed, or fails with
         StorageError. ProtocolError, raised or in a future, when the transaction cannot be ended this way."""
-        return self._reject_when_durable(
-            lambda: self.decide(least, commit=commit, why=why) or Confirmation(is_done=True)
-        )
-
-    def _reject_when_durable(self, decide: Callable[[], D]) -> D | SharedFuture:
-        """Return the result of `decide`. Its ProtocolError reveals an earlier decision: while a write is pending,
-        return a future that fails with the error once the write is durable (TX1)."""
         try:
-            return decide()
+            return self.decide(least, commit=commit, why=why) or Confirmation(is_done=True)
         except ProtocolError as problem:
-            newest = self.journal.newest
-            if newest is None or newest.done():
-                raise
-            refused: SharedFuture = asyncio.get_running_loop().create_future()
-            newest.add_done_callback(partial(_refuse, refused, problem))
-            return refused
+            return self._reject_when_durable(problem)
+
+    def _reject_when_durable(self, problem: ProtocolError) -> SharedFuture:
+        """Reject a request. The error reveals an earlier decision: while a write is pending, return a future that fails
+        with it once the write is durable (TX1); otherwise raise it."""
+        newest = self.journal.newest
+        if newest is None or newest.done():
+            raise problem
+        refused: SharedFuture = asyncio.get_running_loop().create_future()
+        newest.add_done_callback(partial(_refuse, refused, problem))
+        return refused
 
     def decide(self, least: int, *, commit: bool, why: str) -> Confirmation | None:
         """Decide to commit or abort. The confirmation completes when every participant has confirmed; None: all had

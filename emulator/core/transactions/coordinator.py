@@ -153,12 +153,13 @@ class Coordinator:
     def add_partitions(self, least: int, topics: Iterable[str]) -> PartitionsAdded | None:
         """Add topics to a transaction; None: it has them all. ProtocolError: not open, or too many participants."""
         transaction = self.transaction(least)
-        new = tuple(topic for topic in dict.fromkeys(topics) if topic not in transaction.topics)
+        known = transaction.topics
+        new = tuple([topic for topic in dict.fromkeys(topics) if topic not in known])
         size_bytes = _topics_bytes(new)
         self._check_participants(transaction, len(new), size_bytes)
         if not new:
             return None
-        self._add(transaction, transaction.topics, new, size_bytes)
+        self._add(transaction, known, new, size_bytes)
         return PartitionsAdded(least, new)
 
     def add_subscriptions(
@@ -351,7 +352,7 @@ def _not_added(txn: TxnId, what: str) -> ProtocolError:
 
 
 def _topics_bytes(topics: Iterable[str]) -> int:
-    return sum(PARTICIPANT_BYTES + name_bytes(topic) for topic in topics)
+    return sum([PARTICIPANT_BYTES + name_bytes(topic) for topic in topics])
 
 
 def _subscriptions_bytes(subscriptions: Iterable[tuple[str, str]]) -> int:

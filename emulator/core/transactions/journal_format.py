@@ -101,9 +101,16 @@ def encode(entry: JournalEntry) -> bytes:
     return _TEXTS[type(entry)](entry).encode()
 
 
-_quoted: Final = lru_cache(maxsize=256)(json.JSONEncoder(ensure_ascii=False).encode)
-"""Cached, because names of topics and reasons repeat."""
+_quote: Final = json.JSONEncoder(ensure_ascii=False).encode
+_quote_short: Final = lru_cache(maxsize=512)(_quote)
+_SHORT_LENGTH_MAX: Final = 256
+"""Maximum length of cached texts. Clients choose names: long ones would stay in memory."""
 _listed: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _quoted(text: str) -> str:
+    """Return a JSON string. Names of topics and reasons repeat."""
+    return _quote_short(text) if len(text) <= _SHORT_LENGTH_MAX else _quote(text)
 
 
 def name_bytes(name: str) -> int:
