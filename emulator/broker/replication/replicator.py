@@ -19,6 +19,7 @@ from emulator.broker.replication.replicator_state import (
 from emulator.broker.replication.schema_wait import SchemaWait
 from emulator.broker.replication.sending import RunsToSend, replicas_from
 from emulator.broker.topic.metrics import Traffic
+from emulator.broker.topic.new_entries import EntryGroup, first_id
 from emulator.broker.topic.stored_entry import PlainReplica
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, ReplicatorState
@@ -30,9 +31,11 @@ from emulator.wire.message_metadata import schema_version
 if TYPE_CHECKING:
     from emulator.broker.replication.entry_forms import LogForms
     from emulator.broker.replication.link import PeerLink
+    from emulator.broker.topic.new_entries import NewEntries
     from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.broker.topic.view import TopicView
     from emulator.wire.codec_hot.send_runs import SendRun
+    from emulator.wire.message_metadata import EntryInfo
 
 logger = logging.getLogger(__name__)
 
@@ -206,12 +209,54 @@ class Replicator:
         if self.lifecycle.wake(self._link_is_down()):
             self.peer.add(self)
 
+    def entries_stored(self, entries: NewEntries) -> None:
+        """Handle the entries of one append, as `pump` does. If they are the next ones and none of them is for the
+        remote region, they need not be read: most appends are messages or markers of other regions."""
+        if not self._passes_over(entries):
+            self.pump()
+            return
+        progress = self.progress
+        confirmed = progress.confirmed
+        progress.skipped(progress.next_entry_id + len(entries) - 1)
+        if progress.confirmed != confirmed:
+            self._stored.changed()
+
+    def _passes_over(self, entries: NewEntries) -> bool:
+        """Whether `pump` would pass over exactly these new entries, without reading the store."""
+        begin = self.progress.next_entry_id
+        return (
+            self.lifecycle.state is ReplicatorState.STREAMING
+            and self.peer.writable
+            and self.progress.room > 0
+            and self.rate.throttle is None
+            and first_id(entries.parts[0]) == begin >= self.topic.reading.cache.start_entry_id
+            and self.topic.state.replicable_end == begin + len(entries)
+            and not self._sends_any(entries)
+        )
+
+    def _sends_any(self, entries: NewEntries) -> bool:
+        """Whether any of the entries is for the remote region."""
+        for part in entries.parts:
+            if isinstance(part, EntryGroup):
+                origin = part.replicated_from
+                if self._forwarding(self.remote, origin, (), None) is Forwarding.SEND:
+                    return True
+            elif any(self._forwards(entry.info) for entry in part):
+                return True
+        return False
+
+    def _forwards(self, info: EntryInfo) -> bool:
+        decision = self._forwarding(self.remote, info.replicated_from, info.replicate_to, info.marker_type)
+        return decision is Forwarding.SEND
+
     def pump(self) -> None:
         """Send as many entries as the window, the rate limit and the connection allow. Wakes a resting replicator that
         has a backlog."""
         if self.lifecycle.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
         while self.lifecycle.state is ReplicatorState.STREAMING and self.peer.writable:
+            if self.progress.next_entry_id >= self.topic.state.replicable_end:
+                return
             self._pass_groups()
             start, end = self.progress.next_entry_id, self.topic.state.replicable_end
             if start >= end or (room := self.progress.room) <= 0:
@@ -322,9 +367,7 @@ class Replicator:
             if self._forwarding(self.remote, origin, (), None) is Forwarding.SEND:
                 return 0
             return replicas_from(entries, at, origin)
-        info = entry.info
-        decision = self._forwarding(self.remote, info.replicated_from, info.replicate_to, info.marker_type)
-        return int(decision is not Forwarding.SEND or (entry.hidden and entry.is_aborted))
+        return int(not self._forwards(entry.info) or (entry.hidden and entry.is_aborted))
 
     def _form_of(self, entry: StoredEntry, plain: LogForms) -> SendRun | None:
         """Return the form of an entry; None, and request its schema's version in the remote region, if that is not

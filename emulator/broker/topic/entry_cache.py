@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
@@ -42,10 +41,12 @@ class Block:
         self.parts: list[Part] = []
         self.charge = charge
 
-    def parts_from(self, entry_id: int) -> Iterator[Part]:
+    def parts_from(self, entry_id: int) -> list[Part]:
         """Return the part that contains an entry, or the first one, and those after it."""
-        at = bisect_right(self.parts, entry_id, key=first_id) - 1
-        return islice(self.parts, max(at, 0), None)
+        parts = self.parts
+        if first_id(parts[-1]) <= entry_id:  # nearly always: consumers and replicators keep up
+            return parts[-1:]
+        return parts[max(bisect_right(parts, entry_id, key=first_id) - 1, 0) :]
 
     @property
     def is_full(self) -> bool:
@@ -119,8 +120,7 @@ class EntryCache:
             return None
         found: list[StoredEntry] = []
         size_bytes = 0
-        at = bisect_right(self._blocks, from_entry_id, key=_first_id) - 1
-        for block in islice(self._blocks, max(at, 0), None):
+        for block in self._blocks[max(self._block_with(from_entry_id), 0) :]:
             for part in block.parts_from(from_entry_id):
                 found += read_part(part, from_entry_id, entries_max - len(found))
             size_bytes += block.charge.size_bytes
@@ -130,11 +130,18 @@ class EntryCache:
 
     def group_with(self, entry_id: int) -> EntryGroup | None:
         """Return the group that contains a cached entry; None: it is not cached, or in none."""
-        at = bisect_right(self._blocks, entry_id, key=_first_id) - 1
+        at = self._block_with(entry_id)
         if at < 0:  # nothing is cached, or the id is in a gap of the log before the first cached entry
             return None
-        part = next(self._blocks[at].parts_from(entry_id))
+        part = self._blocks[at].parts_from(entry_id)[0]
         return part if isinstance(part, EntryGroup) and entry_id < part.end_entry_id else None
+
+    def _block_with(self, entry_id: int) -> int:
+        """Return the index of the block that contains an entry; -1: it is below all blocks, or there are none."""
+        blocks = self._blocks
+        if blocks and blocks[-1].first_entry_id <= entry_id:  # nearly always
+            return len(blocks) - 1
+        return bisect_right(blocks, entry_id, key=_first_id) - 1
 
     def close(self) -> None:
         """Release all memory to the pool. No entry may be added afterwards."""

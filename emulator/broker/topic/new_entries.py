@@ -61,24 +61,28 @@ def end_id(part: Part) -> int:
 def read_part(part: Part, from_entry_id: int, entries_max: int) -> list[StoredEntry]:
     """Return up to `entries_max` entries from an id on."""
     entries = part.entries if isinstance(part, EntryGroup) else part
+    if entries[-1].entry_id == from_entry_id:  # nearly always in a log with little traffic
+        return entries[-1:] if entries_max > 0 else []
     start = bisect_left(entries, from_entry_id, key=_id)
     return entries[start : start + entries_max]
 
 
 class NewEntries(Sequence[StoredEntry]):
-    """The entries of one append."""
+    """The entries of one append. Their ids follow each other."""
 
-    __slots__ = ("parts", "size_bytes")
+    __slots__ = ("_count", "parts", "size_bytes")
 
     def __init__(self, entries: Iterable[StoredEntry] = ()) -> None:
         self.parts: list[Part] = []
         self.size_bytes = 0
         """Size of the data."""
+        self._count = 0
         for entry in entries:
             self.append(entry)
 
     def append(self, entry: StoredEntry) -> None:
         self.size_bytes += len(entry.data)
+        self._count += 1
         last = self.parts[-1] if self.parts else None
         if isinstance(last, list):
             last.append(entry)
@@ -87,6 +91,7 @@ class NewEntries(Sequence[StoredEntry]):
 
     def append_group(self, group: EntryGroup) -> None:
         self.size_bytes += group.size_bytes
+        self._count += len(group)
         self.parts.append(group)
 
     @property
@@ -95,7 +100,7 @@ class NewEntries(Sequence[StoredEntry]):
         return [entry for part in self.parts if isinstance(part, list) for entry in part]
 
     def __len__(self) -> int:
-        return sum([len(part) for part in self.parts])
+        return self._count
 
     def __iter__(self) -> Iterator[StoredEntry]:
         for part in self.parts:

@@ -321,7 +321,12 @@ class Topic:
 
     def _notify(self, entries: NewEntries) -> None:
         """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
-        self.pump()
+        self._dispatch_to_subscriptions()
+        for replicator in self.replicators.values():
+            if entries:
+                replicator.entries_stored(entries)
+            else:
+                replicator.pump()
         if self.closed:  # dispatch closed the topic: it is loaded again and then dispatches the rest
             return
         if self.subscriptions.replicated is not None and entries:
@@ -332,10 +337,13 @@ class Topic:
 
     def pump(self) -> None:
         """Resume dispatch to consumers and replicators."""
-        for subscription in list(self.subscriptions.values()):
-            subscription.dispatch_loop.pump()
+        self._dispatch_to_subscriptions()
         for replicator in self.replicators.values():
             replicator.pump()
+
+    def _dispatch_to_subscriptions(self) -> None:
+        for subscription in list(self.subscriptions.values()):
+            subscription.dispatch_loop.pump()
 
     @property
     def is_terminated(self) -> bool:

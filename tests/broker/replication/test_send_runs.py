@@ -72,6 +72,7 @@ class Sender:
         self.reasons.append(str(why))
 
     _send, _skipped, _form_of = Replicator._send, Replicator._skipped, Replicator._form_of  # type: ignore[assignment]
+    _forwards = Replicator._forwards  # type: ignore[assignment]
 
     def send(self, entries: Sequence[StoredEntry]) -> None:
         self._send([one for one in entries if one.entry_id >= self.progress.next_entry_id])  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from emulator.broker.topic import new_entries
 from emulator.broker.topic.entry_cache import EntryCache, EntryCachePool
 from emulator.broker.topic.new_entries import EntryGroup, NewEntries
 from emulator.broker.topic.stored_entry import PlainReplica, StoredEntry
-from emulator.core.replication.progress import ReplicationProgress, forwarding
+from emulator.core.replication.progress import ReplicationProgress, ReplicatorState, forwarding
 from emulator.model.values import Position
 from emulator.simulation.world import World, world
 from emulator.wire.entry import plain_entry, with_replication
@@ -176,6 +176,50 @@ def test_a_replicator_passes_over_the_groups_of_other_regions(
     has_moved = expected > begin and not in_flight
     assert progress.confirmed == (expected - 1 if has_moved else confirmed)
     assert len(changes) == has_moved
+
+
+@given(
+    st.lists(parts, min_size=1, max_size=4),
+    st.sampled_from([None, "state", "window", "next", "open", "dropped"]),
+)
+@example([("eu", 9, True), ("ap", 1, False)], None)
+@example([(None, 1, False)], None)
+def test_a_replicator_passes_over_an_append_only_if_pumping_would(
+    of_append: list[tuple[str | None, int, bool]], obstacle: str | None
+) -> None:
+    entries = built(FIRST, of_append, in_groups=True)
+    end = FIRST + number_of(of_append)
+    progress = ReplicationProgress(FIRST - 1 - (obstacle == "next"), entries_max=1, bytes_max=1_000)
+    if obstacle == "window":
+        progress = ReplicationProgress(FIRST - 2, entries_max=1, bytes_max=1_000)
+        progress.sent(FIRST - 1, [1])
+    done: list[str] = []
+    replicator: Any = SimpleNamespace(
+        remote="us",
+        progress=progress,
+        lifecycle=SimpleNamespace(
+            state=ReplicatorState.READING if obstacle == "state" else ReplicatorState.STREAMING
+        ),
+        peer=SimpleNamespace(writable=True),
+        rate=SimpleNamespace(throttle=None),
+        topic=SimpleNamespace(
+            state=SimpleNamespace(replicable_end=end - (obstacle == "open")),
+            reading=SimpleNamespace(
+                cache=SimpleNamespace(start_entry_id=end if obstacle == "dropped" else FIRST)
+            ),
+        ),
+        _forwarding=forwarding,
+        _stored=SimpleNamespace(changed=lambda: done.append("confirmed")),
+        pump=lambda: done.append("pumped"),
+    )
+    replicator._forwards = lambda info: Replicator._forwards(replicator, info)
+    replicator._sends_any = lambda entries: Replicator._sends_any(replicator, entries)
+    replicator._passes_over = lambda entries: Replicator._passes_over(replicator, entries)
+    Replicator.entries_stored(replicator, entries)
+    passes_over = obstacle is None and all(origin is not None for origin, *_ in of_append)
+    assert done == ["confirmed" if passes_over else "pumped"]
+    if passes_over:
+        assert (progress.next_entry_id, progress.confirmed) == (end, end - 1)
 
 
 @pytest.mark.world("us", "eu")
