@@ -241,8 +241,10 @@ class Replicator:
                 origin = part.replicated_from
                 if self._forwarding(self.remote, origin, (), None) is Forwarding.SEND:
                     return True
-            elif any(self._forwards(entry.info) for entry in part):
-                return True
+                continue
+            for entry in part:
+                if self._forwards(entry.info):
+                    return True
         return False
 
     def _forwards(self, info: EntryInfo) -> bool:
