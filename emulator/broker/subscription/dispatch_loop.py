@@ -265,6 +265,8 @@ class DispatchBudget:
         """Leave the topic's queue, because the owner cannot use the topic's rate now, and wake the next subscription if
         the owner was the first."""
         fair_queue = self._topic.subscriptions.fair_queue
+        if fair_queue.is_empty:  # nearly always: no rate limit delays the topic
+            return
         was_first = fair_queue.first is self._owner
         fair_queue.leave(self._owner)
         if was_first:

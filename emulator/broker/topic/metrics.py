@@ -60,7 +60,10 @@ class StorageMetrics:
     def appended(self, entries: Sequence[bytes], seconds: float) -> None:
         """Record the sizes of entries that became durable, and the seconds since their append was issued."""
         self.latency_us.add(round(seconds * 1_000_000), len(entries))
-        self.size_bytes.add_each([len(entry) for entry in entries])
+        if len(entries) == 1:  # such as a marker
+            self.size_bytes.add(len(entries[0]))
+        else:
+            self.size_bytes.add_each([len(entry) for entry in entries])
 
     def read_rate(self, now_seconds: float) -> float:
         """Entries read from the store per second."""

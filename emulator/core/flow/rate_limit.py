@@ -177,6 +177,10 @@ class FairQueue:
     def first(self) -> QueuedTask | None:
         return next(iter(self._queue), None)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue
+
     def is_next(self, one: QueuedTask) -> bool:
         """Return whether no other task has waited longer."""
         first = self.first
