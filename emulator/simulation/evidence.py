@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from sys import intern
+from typing import Final, NamedTuple
 
 from emulator.run.history_events import HistoryEvent
 from emulator.simulation.stored_messages import LogView, MessageOrigin, ReplicationRules, StoredMessage
 from emulator.simulation.virtual_time import EPOCH_MS
 from spark_jobs.evidence.cursors import DecodedCursor
+
+_new_tuple: Final = tuple.__new__
+"""Creates a NamedTuple without the call of its constructor, which is written in Python."""
 
 
 class Windows:
@@ -90,9 +95,9 @@ def note_publish(published: Published, event: HistoryEvent) -> None:
         ids = before.message_ids if before is not None else ()
         if event.message_id is not None and not event.message_id.startswith("-1"):
             ids = (*ids, event.message_id)
-        attempts[text] = PublishAttempt(text, True, ids)
+        attempts[text] = _new_tuple(PublishAttempt, (text, True, ids))
     elif text not in attempts:
-        attempts[text] = PublishAttempt(text, False, ())
+        attempts[text] = _new_tuple(PublishAttempt, (text, False, ()))
 
 
 @dataclass(slots=True)
@@ -131,9 +136,11 @@ class RunEvidence:
         return self.logs.get((region, topic)) or LogView(region, topic, -1)
 
 
+@lru_cache(maxsize=1024)
 def full(topic: str | None) -> str:
+    """Return the full name of a topic; one shared string for each, which is compared and hashed faster."""
     assert topic is not None
-    return topic if "://" in topic else f"persistent://public/default/{topic}"
+    return intern(topic if "://" in topic else f"persistent://public/default/{topic}")
 
 
 def seconds_of(event: HistoryEvent) -> float:
@@ -145,4 +152,5 @@ def origin_of(event: HistoryEvent) -> MessageOrigin:
     assert event.origin_region is not None
     assert event.producer is not None
     assert event.sequence_id is not None
-    return MessageOrigin(full(event.topic), event.origin_region, event.producer, event.sequence_id)
+    origin = (full(event.topic), event.origin_region, event.producer, event.sequence_id)
+    return _new_tuple(MessageOrigin, origin)

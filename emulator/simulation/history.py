@@ -29,6 +29,8 @@ class SimulatedHistory:
         self.published: Published = {}
         self.windows = Windows(now_seconds)
         self._now_seconds = now_seconds
+        self._newest_at = (-1.0, 0.0)
+        """The time of the newest event, in virtual seconds and as events contain it."""
         self._sessions = 0
 
     def note(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
@@ -46,7 +48,10 @@ class SimulatedHistory:
         self.events.append(HistoryEvent(self._now_ms(), actor, op, outcome, **fields))
 
     def _now_ms(self) -> float:
-        return round(EPOCH_MS + self._now_seconds() * 1000, 3)
+        now_seconds = self._now_seconds()
+        if now_seconds != self._newest_at[0]:  # clients send and receive several messages at once
+            self._newest_at = (now_seconds, round(EPOCH_MS + now_seconds * 1000, 3))
+        return self._newest_at[1]
 
     def new_session(self, producer: str) -> str:
         """Return a session name that is unique in this world."""

@@ -96,7 +96,8 @@ class SimulatedLink:
 
     def draw_segment_bytes(self, size_bytes: int) -> int:
         """Draw how many of `size_bytes` bytes go into one segment."""
-        size_bytes = min(size_bytes, self.settings.segment_bytes_max)
+        if size_bytes > self.settings.segment_bytes_max:
+            size_bytes = self.settings.segment_bytes_max
         if self.seconds_per_byte:
             slow = max(SLOW_SEGMENT_BYTES, int(SLOW_SEGMENT_SECONDS / self.seconds_per_byte))
             size_bytes = min(size_bytes, slow)
@@ -223,10 +224,12 @@ class Pipe:
                 last.size_bytes += size_bytes
                 self.in_flight_bytes += size_bytes
                 return
-        while data:
-            size = self.link.draw_segment_bytes(len(data))
+        size_bytes = len(data)
+        while (size := self.link.draw_segment_bytes(size_bytes)) < size_bytes:
             self._depart(Segment(SegmentKind.DATA, now, data[:size]))
             data = data[size:]
+            size_bytes -= size
+        self._depart(Segment(SegmentKind.DATA, now, data))
 
     def _depart(self, segment: Segment) -> None:
         self.in_flight.append(segment)

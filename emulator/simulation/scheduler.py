@@ -110,8 +110,8 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
     def _tick(self) -> None:
         """Run one turn: all callbacks that are ready now."""
         self._queued = False
-        self._batch = batch = self._ready
-        self._ready = []
+        batch = self._ready
+        self._ready, self._batch = self._batch, batch  # two lists in turn: the other one is empty
         time = self._time
         if time.running is not self:
             time.running = self
@@ -122,6 +122,7 @@ class ProgramScheduler(asyncio.AbstractEventLoop):
                 try:
                     handle._context.run(handle._callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt):
+                    batch.clear()
                     raise
                 except BaseException as error:
                     self._callback_failed(handle, error)

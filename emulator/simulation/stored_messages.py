@@ -9,7 +9,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import NamedTuple
+from sys import intern
+from typing import Final, NamedTuple
 
 from emulator.config.region import NamespaceConfig
 from emulator.errors import GeoemuError, ProtocolError
@@ -25,6 +26,8 @@ MESSAGES = "persistent://"
 """Prefix of logs that contain messages. Other logs belong to transaction coordinators or to compaction."""
 SYSTEM = "persistent://pulsar/system/"
 """Prefix of topics to which regions publish, not clients."""
+_new_tuple: Final = tuple.__new__
+"""Creates a NamedTuple without the call of its constructor, which is written in Python."""
 _scan_verified = lru_cache(maxsize=8192)(partial(scan_entry, verify=True))
 """Decoding depends on an entry's bytes alone, and about six readers (regions and checkers) decode each one."""
 
@@ -128,9 +131,9 @@ class LogView:
 
     def _add(self, info: EntryInfo, entry_id: int, index: int, number: int, payload: bytes) -> None:
         """Add a message, with its index in its batch or -1 and its sequence id."""
-        origin = MessageOrigin(self.topic, info.replicated_from or self.region, info.producer_name, number)
-        stored = StoredMessage(
-            origin,
+        origin = (self.topic, info.replicated_from or self.region, info.producer_name, number)
+        fields = (
+            _new_tuple(MessageOrigin, origin),
             payload.rstrip(b" ").decode(),
             self.region,
             self.ledger,
@@ -141,6 +144,7 @@ class LogView:
             info.publish_time_ms,
             info.deliver_at_time_ms or 0,
         )
+        stored = _new_tuple(StoredMessage, fields)
         self.by_message_id[f"{self.ledger}:{entry_id}:{index}"] = stored
         if info.txn is None and not self.waiting:
             self._add_readable(stored)
@@ -180,7 +184,7 @@ class Disks:
                     continue
                 view = self.logs.get((region, name))
                 if view is None:
-                    view = self.logs[region, name] = LogView(region, name, log.ledger_id)
+                    view = self.logs[region, name] = LogView(region, intern(name), log.ledger_id)
                 if len(view.ids) < len(log.trimmed) + len(log.ids):
                     view.read_new_entries(log)
 

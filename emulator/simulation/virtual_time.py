@@ -229,7 +229,8 @@ class WallClock:
         self._drift_ppm = drift_ppm
 
     def __call__(self) -> int:
-        return int(self.exact_ms())
+        elapsed_ms = (self._monotonic() - self._anchor_seconds) * 1000  # as `exact_ms`, in one call less
+        return int(self._anchor_ms + elapsed_ms * (1 + self._drift_ppm / 1_000_000))
 
     def exact_ms(self) -> float:
         """Return the time in milliseconds since 1970, with its fraction."""

@@ -95,7 +95,7 @@ def _run_in_new_world(plan: Plan, overrides: Overrides, listener: Listener | Non
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
         program_failure = run_to_the_end(world, run.story(), within_seconds=seconds_max)
-        return Outcome(
+        outcome = Outcome(
             name=plan.kind,
             seed=plan.seed,
             topology=plan.topology,
@@ -109,6 +109,8 @@ def _run_in_new_world(plan: Plan, overrides: Overrides, listener: Listener | Non
             operations=run.record.operations,
             reached=run.reached,
         )
+        run.release_evidence()
+        return outcome
 
 
 class _Run:
@@ -371,6 +373,12 @@ class _Run:
             metadata=self._metadata(),
             tasks=self._tasks() if self.plan.workers else None,
         )
+
+    def release_evidence(self) -> None:
+        """Release the messages, at the end. The run is part of reference cycles, in which garbage collection would have
+        to find them."""
+        self.disks.logs.clear()
+        self.record.published.clear()
 
     def _metadata(self) -> MetadataEvidence | None:
         settings = self.plan.topology.clusters[0].regions[0].settings
