@@ -24,6 +24,7 @@ MODULES = (
     "wire/batches.py",
     "wire/codec_hot/ack_groups.py",
     "wire/codec_hot/consuming.py",
+    "wire/codec_hot/message_runs.py",
     "wire/codec_hot/publishing.py",
     "wire/codec_hot/replica_groups.py",
     "wire/codec_hot/send_groups.py",

@@ -90,8 +90,8 @@ transactions = st.tuples(st.none(), st.none()) | st.tuples(u64, u64)
 """(minimum, maximum)."""
 previous_entries = st.integers(NO_PREVIOUS_ENTRY, 2**63 - 1)
 sends = st.builds(
-    lambda numbers, txn, previous: SendCommand(*numbers, *txn, previous),
-    *(st.tuples(u64, u64, u64), transactions, st.none() | previous_entries),
+    lambda numbers, txn, previous, run: SendCommand(*numbers, *txn, previous, run),
+    *(st.tuples(u64, u64, u64), transactions, st.none() | previous_entries, st.integers(0, 2**32 - 1)),
 )
 remarks = st.fixed_dictionaries({"num_messages": i32, "is_chunk": st.booleans(), "marker": st.booleans()})
 """Other fields that clients set in a SEND; brokers use the entry's metadata."""
@@ -113,6 +113,8 @@ def send_by_protobuf(send: SendCommand, remark: dict[str, Any]) -> pb.BaseComman
         command.send.txnid_most_bits = send.txn_most
     if send.previous_entry is not None:
         command.send.previous_entry = send.previous_entry
+    if send.run_messages:
+        command.send.run_messages = send.run_messages
     return command
 
 

@@ -147,11 +147,14 @@ def test_a_number_of_partitions_is_that_of_the_table(request_id: int, count: int
     last=st.integers(-1, 2**63 - 1),
     version=st.binary(max_size=9),
     epoch=st.none() | numbers,
+    runs=st.booleans(),
 )
 def test_the_response_of_a_producer_is_that_of_the_table(
-    request_id: int, name: str, last: int, version: bytes, epoch: int | None
+    request_id: int, name: str, last: int, version: bytes, epoch: int | None, runs: bool
 ) -> None:
-    by_table = ProducerSuccess(request_id, name, last, version, is_ready=True, topic_epoch=epoch)
-    by_hand = encode_producer_ready(request_id, name, last, version, epoch)
+    by_table = ProducerSuccess(
+        request_id, name, last, version, is_ready=True, topic_epoch=epoch, accepts_runs=runs
+    )
+    by_hand = encode_producer_ready(request_id, name, last, version, epoch, accepts_runs=runs)
     assert by_hand == by_table.encode()
     assert SIZES.unpack_from(by_hand)[0] == len(by_hand) - 4

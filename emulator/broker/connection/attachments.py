@@ -90,7 +90,10 @@ class ClientProducers:
         producer.topic.publishing.attach(producer)
         name, request_id = producer.producer_name, producer.request.request_id
         last, version = producer.last_sequence_id(), producer.schema_version
-        self._connection.answer_soon(encode_producer_ready(request_id, name, last, version, epoch))
+        response = encode_producer_ready(
+            request_id, name, last, version, epoch, accepts_runs=producer.accepts_runs
+        )
+        self._connection.answer_soon(response)
 
     def waits(self, producer: ConnectedProducer) -> None:
         """Notify the client, once per request, that its producer is in the wait queue of its topic."""

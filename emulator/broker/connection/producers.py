@@ -196,7 +196,11 @@ def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> No
     if producer is None:
         _send_without_producer(connection, command)
         return
-    connection.flow_control.pending_bytes += producer.publish(command, entry)
+    if command.run_messages and producer.accepts_runs:
+        for size_bytes in producer.publish_run(command, entry):
+            connection.flow_control.pending_bytes += size_bytes
+    else:
+        connection.flow_control.pending_bytes += producer.publish(command, entry)
 
 
 def send_group(
@@ -204,7 +208,7 @@ def send_group(
 ) -> int:
     """Add the group of plain messages that begins with a SEND to the next append of its topic. Return their number; 0:
     `send` has to handle this SEND alone. It also does if no other one would be in the group, which is quicker."""
-    if command.highest_sequence_id or not is_followed(frames, index):
+    if command.highest_sequence_id or command.run_messages or not is_followed(frames, index):
         return 0
     producer = connection.producers.open.get(command.producer_id)
     if producer is None:

@@ -25,7 +25,7 @@ from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Position, Schema, TopicName
 from emulator.wire.codec_hot.publishing import end_of_send
-from emulator.wire.codec_hot.send_runs import PlainForms, SendRun
+from emulator.wire.codec_hot.send_runs import PlainForms, Run, SendRun
 from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
@@ -43,13 +43,17 @@ _new_tuple: Final = tuple.__new__
 class LogForms:
     """The cached forms of one log's entries with one version of their schema."""
 
-    def __init__(self, cache: ReplicatedEntryCache, ledger_id: int, schema_version: bytes | None) -> None:
-        """`schema_version`: the version in the remote region; None: the entries have no schema."""
+    def __init__(
+        self, cache: ReplicatedEntryCache, ledger_id: int, schema_version: bytes | None, in_runs: bool
+    ) -> None:
+        """`schema_version`: the version in the remote region; None: the entries have no schema. `in_runs`: whether the
+        remote region accepts runs of messages (`wire.codec_hot.message_runs`)."""
         self._cache = cache
-        self.key = (ledger_id, schema_version)
+        self.key = (ledger_id, schema_version, in_runs)
+        self._in_runs = in_runs
         self._firsts: list[int] = []
         """Id of the first entry of each run, ascending. Invariant: runs do not overlap."""
-        self._runs: list[SendRun] = []
+        self._runs: list[Run] = []
 
     def __len__(self) -> int:
         """Number of runs."""
@@ -64,12 +68,12 @@ class LogForms:
             for entry_id in range(run.first_entry_id, run.first_entry_id + len(run))
         ]
 
-    def find(self, entry_id: int) -> SendRun | None:
+    def find(self, entry_id: int) -> Run | None:
         """Return the run that contains the form of an entry."""
         at = bisect_right(self._firsts, entry_id) - 1
         return self._runs[at] if at >= 0 and entry_id < self._firsts[at] + len(self._runs[at]) else None
 
-    def plain_run(self, entries: Sequence[StoredEntry], index: int) -> SendRun | None:
+    def plain_run(self, entries: Sequence[StoredEntry], index: int) -> Run | None:
         """Return a run of plain messages that contains the entry of this index; build and cache it, with those after
         it, if there is none. None: the entry is another one."""
         entry = entries[index]
@@ -80,10 +84,13 @@ class LogForms:
             return found if found is not None and found.is_plain else None
         after = bisect_right(self._firsts, entry.entry_id)
         end_id = self._firsts[after] if after < len(self._firsts) else -1
-        run = self._cache.plain_forms.take(entries, index, self.key[0], end_id)
+        forms, ledger_id = self._cache.plain_forms, self.key[0]
+        run: Run | None = forms.take_similar(entries, index, ledger_id, end_id) if self._in_runs else None
+        if run is None:
+            run = forms.take(entries, index, ledger_id, end_id, until_similar=self._in_runs)
         return None if run is None else self._add(run)
 
-    def add(self, entry: StoredEntry, schema_version: bytes | None = None) -> SendRun:
+    def add(self, entry: StoredEntry, schema_version: bytes | None = None) -> Run:
         """Return the form of an entry, and cache it until `trim` drops it. `schema_version`: its schema's version in
         the remote region, if different."""
         info = entry.info
@@ -94,14 +101,14 @@ class LogForms:
         messages = info.num_messages
         return self._add(SendRun(entry.entry_id, [form.data], [form.command_bytes], messages, is_plain=False))
 
-    def _add(self, run: SendRun) -> SendRun:
+    def _add(self, run: Run) -> Run:
         at = bisect_right(self._firsts, run.first_entry_id)
         self._firsts.insert(at, run.first_entry_id)
         self._runs.insert(at, run)
         self._cache.added(self, run)
         return run
 
-    def drop(self, run: SendRun) -> None:
+    def drop(self, run: Run) -> None:
         at = bisect_left(self._firsts, run.first_entry_id)
         del self._firsts[at], self._runs[at]
 
@@ -113,21 +120,24 @@ class ReplicatedEntryCache:
         self.region = region
         self.plain_forms = PlainForms(region)
         self._charge = budget.charge(0)
-        self._logs: dict[tuple[int, bytes | None], LogForms] = {}
-        """(ledger id, remote schema version) -> forms. Invariant: none is empty."""
-        self._groups: deque[tuple[int, list[tuple[LogForms, SendRun]]]] = deque()
+        self._logs: dict[tuple[int, bytes | None, bool], LogForms] = {}
+        """(ledger id, remote schema version, whether in runs) -> forms. Invariant: none is empty."""
+        self._groups: deque[tuple[int, list[tuple[LogForms, Run]]]] = deque()
         """(bytes, forms) added between two calls of `trim`, oldest first."""
-        self._new: list[tuple[LogForms, SendRun]] = []
+        self._new: list[tuple[LogForms, Run]] = []
         self._new_bytes = self._held_bytes = 0
 
-    def of_log(self, ledger_id: int, schema_version: bytes | None = None) -> LogForms:
+    def of_log(
+        self, ledger_id: int, schema_version: bytes | None = None, *, in_runs: bool = False
+    ) -> LogForms:
         """Return the forms of a log, which is valid until the next call of `trim`."""
-        return self._logs.get((ledger_id, schema_version)) or LogForms(self, ledger_id, schema_version)
+        key = (ledger_id, schema_version, in_runs)
+        return self._logs.get(key) or LogForms(self, *key)
 
-    def added(self, log: LogForms, run: SendRun) -> None:
+    def added(self, log: LogForms, run: Run) -> None:
         self._logs[log.key] = log
         self._new.append((log, run))
-        self._new_bytes += RUN_OVERHEAD_BYTES + sum(map(len, run.ends)) + FORM_OVERHEAD_BYTES * len(run)
+        self._new_bytes += RUN_OVERHEAD_BYTES + run.held_bytes + FORM_OVERHEAD_BYTES * len(run)
 
     def trim(self) -> None:
         """Drop the oldest forms beyond `FORMS_BYTES_MAX`, and update the memory budget. Called after each batch of

@@ -53,7 +53,9 @@ class LinkUser(Protocol):
 
     def link_down(self) -> None: ...
 
-    def producer_ready(self) -> None: ...
+    def producer_ready(self, *, accepts_runs: bool) -> None:
+        """Begin to send. `accepts_runs`: whether the peer accepts runs of messages."""
+        ...
 
     def refused(self, message: str) -> None: ...
 
@@ -324,9 +326,10 @@ class PeerLink(asyncio.Protocol):
         elif type_ == CommandType.CONNECTED:
             self._establish(commands.Connected.read(data).max_message_bytes)
         elif type_ == CommandType.PRODUCER_SUCCESS:
-            user = self._requester(commands.ProducerSuccess.read(data).request_id)
+            success = commands.ProducerSuccess.read(data)
+            user = self._requester(success.request_id)
             if user is not None:
-                user.producer_ready()
+                user.producer_ready(accepts_runs=success.accepts_runs)
         elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
             partitions = commands.PartitionMetadataResponse.read(data)
             count = 0 if partitions.is_failed else partitions.partitions or 0

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic.new_entries import NewEntries
     from emulator.broker.topic.stored_entry import StoredEntry
     from emulator.broker.topic.view import TopicView
-    from emulator.wire.codec_hot.send_runs import SendRun
+    from emulator.wire.codec_hot.send_runs import Run
     from emulator.wire.message_metadata import EntryInfo
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,8 @@ class Replicator:
         self.peer = peer
         self.remote = peer.config.region
         self.producer_id = 0
+        self.sends_runs = False
+        """Whether the remote region accepts runs of messages in the present stream."""
         self._stored = StoredProgress(topic, self.remote)
         self.progress = self._stored.progress
         self.lifecycle = ReplicatorLifecycle()
@@ -111,9 +113,10 @@ class Replicator:
         self._end_stream(self.lifecycle.link_lost, self._link_is_down())
         self.topic.subscriptions.link_lost(self.remote)
 
-    def producer_ready(self) -> None:
+    def producer_ready(self, *, accepts_runs: bool) -> None:
         if not self.lifecycle.begin_stream():
             return
+        self.sends_runs = accepts_runs
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
@@ -322,7 +325,7 @@ class Replicator:
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:
         progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
-        log = forms.of_log(ledger_id)
+        log = forms.of_log(ledger_id, in_runs=self.sends_runs)
         confirmed = progress.confirmed
         sends = RunsToSend(self.producer_id, progress, self.peer.entry_bytes_max)
         at, skipped_up_to = 0, -1
@@ -345,8 +348,8 @@ class Replicator:
             self._stored.changed()
         if sends.parts:
             frames = b"".join(sends.parts)
-            self.sent.add(sends.messages, len(frames))
-            self.rate.count(sends.messages, len(frames))
+            self.sent.add(sends.messages, sends.size_bytes)
+            self.rate.count(sends.messages, sends.size_bytes)
             self.peer.write(frames)
         elif sends.too_large and not progress.in_flight:
             self._park(
@@ -358,7 +361,7 @@ class Replicator:
                 )
             )
 
-    def _skipped(self, entries: Sequence[StoredEntry], at: int, run: SendRun | None) -> int:
+    def _skipped(self, entries: Sequence[StoredEntry], at: int, run: Run | None) -> int:
         """Return the number of entries from this index on that are not sent to the remote region; 0: this one is.
         `run`: the run that contains it, if it is a plain message that originated here."""
         entry = entries[at]
@@ -371,7 +374,7 @@ class Replicator:
             return replicas_from(entries, at, origin)
         return int(not self._forwards(entry.info) or (entry.hidden and entry.is_aborted))
 
-    def _form_of(self, entry: StoredEntry, plain: LogForms) -> SendRun | None:
+    def _form_of(self, entry: StoredEntry, plain: LogForms) -> Run | None:
         """Return the form of an entry; None, and request its schema's version in the remote region, if that is not
         known. `plain`: the forms of the log's entries without schema."""
         found = plain.find(entry.entry_id)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from emulator.broker.topic.stored_entry import PlainReplica, StoredEntry
 from emulator.core.replication.progress import ReplicationProgress
-from emulator.wire.codec_hot.send_runs import SendRun
+from emulator.wire.codec_hot.send_runs import Run
 
 
 class RunsToSend:
@@ -19,10 +19,12 @@ class RunsToSend:
         self.parts: list[bytes] = []
         """The frames, in parts."""
         self.messages = 0
+        self.size_bytes = 0
+        """Size of the entries in their replicated form."""
         self.too_large = 0
         """Size of the next entry, if it exceeds the limit of the remote region; 0: it does not."""
 
-    def add(self, run: SendRun, entry_id: int, entries_max: int) -> int:
+    def add(self, run: Run, entry_id: int, entries_max: int) -> int:
         """Add up to `entries_max` entries of a run, from this id on. Return their number; 0: the window is full, or the
         next entry is too large."""
         progress = self._progress
@@ -37,9 +39,9 @@ class RunsToSend:
         count = progress.fitting(sizes)
         previous = progress.last_sent
         named = None if previous == entry_id - 1 else previous
-        self.parts += run.frames(self._producer_id, begin, begin + count, named)
+        self.parts += run.frames(self._producer_id, begin, begin + count, named, self._entry_bytes_max)
         self.messages += run.messages * count
-        progress.sent(entry_id, sizes[:count])
+        self.size_bytes += progress.sent(entry_id, sizes[:count])
         return count
 
 

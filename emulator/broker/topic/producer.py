@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -16,7 +16,7 @@ from emulator.broker.topic.pending_publish import (
     PendingPublish,
     PendingReplicas,
 )
-from emulator.broker.topic.publish_groups import publish_groups
+from emulator.broker.topic.publish_groups import ReplicaGroups, publish_groups
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import (
     EntrySizeLimits,
@@ -217,6 +217,11 @@ class ConnectedProducer:
         known, the topic does not deduplicate, or the producer is a replicator."""
         return -1 if self.source_region is not None else self.topic.state.last_sequence_id(self.producer_name)
 
+    @property
+    def accepts_runs(self) -> bool:
+        """Whether a SEND may contain a run of messages (`wire.codec_hot.message_runs`)."""
+        return self.source_region is not None and self.request.is_compact_stream
+
     def replaces(self, other: ConnectedProducer) -> bool:
         """Return whether this producer replaces the other: it has the same id on the same connection, or the same
         name."""
@@ -281,6 +286,24 @@ class ConnectedProducer:
         self.topic.publish_group(group)
         self.pending_bytes += group.size_bytes
         return group.messages, group.size_bytes
+
+    def publish_run(self, send: SendCommand, data: bytes) -> Iterator[int]:
+        """Admit the messages of a run of another region. Yield the size in bytes of each part, which counts as pending
+        until it is acknowledged. ProtocolError when a message is rejected; then the producer is closed, and the
+        messages before it are admitted."""
+        assert isinstance(self._groups, ReplicaGroups), "the run of a compact stream"
+        try:
+            admissible = self._groups.take_run(send, data)
+        except ProtocolError as problem:
+            refusal = Refusal(PERMANENT_REFUSAL, str(problem), scope_of(self.publisher))
+            raise self._reject(refusal) from None
+        if isinstance(admissible, PendingReplicas):
+            self.topic.publish_group(admissible)
+            self.pending_bytes += admissible.size_bytes
+            yield admissible.size_bytes
+        else:
+            for one, entry in admissible:
+                yield self.publish(one, entry)
 
     def _check_delay(self, deliver_at_time_ms: int) -> Refusal | None:
         """Return a refusal for a client's entry with a delivery time that is too late. Entries of other regions are

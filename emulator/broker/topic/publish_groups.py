@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.topic.pending_publish import Attachment, PendingGroup, PendingReplicas
 from emulator.core.admission import MESSAGE_BYTES_MIN, EntrySizeLimits
-from emulator.wire.codec_hot.replica_groups import PlainReplicas
+from emulator.wire.codec_hot.message_runs import read_run
+from emulator.wire.codec_hot.replica_groups import ANY_PLAIN_REST, PlainReplicas, ReplicaGroup, may_follow
 from emulator.wire.codec_hot.send_groups import PlainSends
+from emulator.wire.message_metadata import is_plain_rest
 
 if TYPE_CHECKING:
     from emulator.core.topic.state import TopicState
+    from emulator.wire.codec_hot.publishing import SendCommand
     from emulator.wire.commands import CreateProducer
     from emulator.wire.frames import Frame
 
@@ -66,7 +69,7 @@ def publish_groups(producer: GroupProducer) -> PublishGroups | None:
     if producer.source_region is None:
         return _ClientGroups(producer)
     if producer.request.is_compact_stream:
-        return _ReplicaGroups(producer, producer.source_region)
+        return ReplicaGroups(producer, producer.source_region)
     return None
 
 
@@ -91,13 +94,15 @@ class _ClientGroups:
         return None if group is None else PendingGroup(producer, producer.producer_name, group)
 
 
-class _ReplicaGroups:
+class ReplicaGroups:
     """Finds the groups of another region's replicator."""
 
     def __init__(self, producer: GroupProducer, source_region: str) -> None:
         self._producer = producer
         self._source_region = source_region
         self._plain_replicas = PlainReplicas(producer.producer_id, source_region)
+        self._plain_rest = ANY_PLAIN_REST
+        """The rest of the newest plain run's metadata, which is often that of the next one."""
 
     def take(self, _sequence_id: int, frames: Sequence[Frame], index: int) -> PendingReplicas | None:
         topic, region = self._producer.topic, self._source_region
@@ -109,3 +114,26 @@ class _ReplicaGroups:
             frames, index, newest=newest, payload_bytes_max=limits.payload_bytes
         )
         return None if group is None else PendingReplicas(self._producer, region, group)
+
+    def take_run(self, send: SendCommand, entry: bytes) -> PendingReplicas | list[tuple[SendCommand, bytes]]:
+        """Return the group of messages that a run contains; its messages alone if one of them may be a duplicate, does
+        not follow the one before it in the stream, or is not plain. ProtocolError for a run that cannot be read."""
+        topic, region = self._producer.topic, self._source_region
+        run = read_run(send, entry, region)
+        limits = topic.publishing.limits
+        if (
+            send.highest_sequence_id
+            or limits.batch_bytes < MESSAGE_BYTES_MIN
+            or run.payload_bytes_max > limits.payload_bytes
+            or not may_follow(send, run.first, topic.state.highest_received(region))
+            or not self._is_plain(run.rest)
+        ):
+            return run.messages()
+        return PendingReplicas(self._producer, region, ReplicaGroup(run.last, run.entries))
+
+    def _is_plain(self, rest: bytes) -> bool:
+        if rest != self._plain_rest:
+            if not is_plain_rest(rest):
+                return False
+            self._plain_rest = rest
+        return True

@@ -217,13 +217,15 @@ class ReplicationProgress:
         totals = accumulate(sizes, initial=self._bytes_in_flight)
         return sum([total < self._bytes_max for total in islice(totals, len(sizes))])
 
-    def sent(self, entry_id: int, sizes: Sequence[int]) -> None:
-        """Add entries that were sent, with ids from this one on, to those in flight."""
+    def sent(self, entry_id: int, sizes: Sequence[int]) -> int:
+        """Add entries that were sent, with ids from this one on, to those in flight. Return their size in bytes."""
         assert entry_id >= self.next_entry_id, "entries are sent in log order"
         self._in_flight.extend(zip(count(entry_id), sizes, strict=False))
-        self._bytes_in_flight += sum(sizes)
+        size_bytes = sum(sizes)
+        self._bytes_in_flight += size_bytes
         self.last_sent = entry_id + len(sizes) - 1
         self.next_entry_id = self.last_sent + 1
+        return size_bytes
 
     def skipped(self, entry_id: int) -> None:
         """Pass over an entry that is not sent to the remote region."""

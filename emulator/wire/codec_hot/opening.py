@@ -34,6 +34,7 @@ _PRODUCER: Final = BEFORE_BODY_SIZE[CommandType.PRODUCER]
 _PRODUCER_REQUEST_ID: Final = tag(3)
 _OPTIONS_BYTES_MAX: Final = 32
 """Maximum size of the remembered fields of a PRODUCER: long ones contain a name, a schema or properties."""
+_ACCEPTS_RUNS: Final = tag(103) + b"\x01"
 _CLOSE_PRODUCER: Final = BEFORE_BODY_SIZE[CommandType.CLOSE_PRODUCER]
 _FALSE, _TRUE = b"\x00", b"\x01"
 _AUTHORITATIVE: Final = frozenset((b"", tag(3) + _FALSE, tag(3) + _TRUE))
@@ -157,7 +158,13 @@ def encode_partitions(request_id: int, count: int) -> bytes:
 
 
 def encode_producer_ready(
-    request_id: int, name: str, last_sequence_id: int, schema_version: bytes, topic_epoch: int | None
+    request_id: int,
+    name: str,
+    last_sequence_id: int,
+    schema_version: bytes,
+    topic_epoch: int | None,
+    *,
+    accepts_runs: bool = False,
 ) -> bytes:
     """Return the frame of the ProducerSuccess of a producer that is open."""
     name_bytes = name.encode()
@@ -169,6 +176,7 @@ def encode_producer_ready(
             schema_version,
             b"" if topic_epoch is None else b"\x28" + varint(topic_epoch),
             b"\x30\x01",
+            _ACCEPTS_RUNS if accepts_runs else b"",
         )
     )
     return head_of_frame(CommandType.PRODUCER_SUCCESS, len(body)) + body

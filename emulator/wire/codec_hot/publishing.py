@@ -26,6 +26,7 @@ _read: Final = pb.LeanCommand.FromString
 """Parses a command; a missing body is read as an empty one."""
 _pack_sizes: Final = SIZES.pack
 _PREVIOUS_ENTRY: Final = tag(103)
+_RUN_MESSAGES: Final = tag(104)
 NO_PREVIOUS_ENTRY: Final = -1
 """`SendCommand.previous_entry` of the first entry of a stream."""
 _SEND: Final = BEFORE_BODY_SIZE[CommandType.SEND]
@@ -44,6 +45,9 @@ class SendCommand(NamedTuple):
     previous_entry: int | None = None
     """Between regions: id in the source's log of the entry that was sent before this one in the same stream, or
     `NO_PREVIOUS_ENTRY`. None: the id before this entry's own, or the sender is a client or a real Pulsar cluster."""
+    run_messages: int = 0
+    """Between regions: number of messages in the entry, a run (`wire.codec_hot.message_runs`); 0: it is one message or
+    batch."""
 
 
 def decode_send(command: bytes) -> SendCommand:
@@ -72,7 +76,7 @@ def usual_send(command: bytes) -> SendCommand | None:
         return None
     if at != len(command) or producer_id >= ABSENT_U64 or sequence_id >= ABSENT_U64:
         return None
-    return new_tuple(SendCommand, (producer_id, sequence_id, 0, None, None, None))
+    return new_tuple(SendCommand, (producer_id, sequence_id, 0, None, None, None, 0))
 
 
 def _any_send(command: bytes) -> SendCommand:
@@ -88,10 +92,11 @@ def _any_send(command: bytes) -> SendCommand:
     previous: int | None = send.previous_entry
     if previous == ABSENT_I64:
         previous = None
+    numbers, run_messages = (producer_id, sequence_id, highest_sequence_id), send.run_messages
     if txn_least == txn_most == ABSENT_U64:
-        return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, None, None, previous))
+        return new_tuple(SendCommand, (*numbers, None, None, previous, run_messages))
     txn = present_or_0(txn_least), present_or_0(txn_most)
-    return new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, *txn, previous))
+    return new_tuple(SendCommand, (*numbers, *txn, previous, run_messages))
 
 
 def send_header(
@@ -106,6 +111,7 @@ def send_header(
     is_chunk: bool = False,
     marker: bool = False,
     previous_entry: int | None = None,
+    run_messages: int = 0,
 ) -> bytes:
     """Return the bytes of a SEND frame before the entry of `data_length` bytes. Fields with default values are
     omitted."""
@@ -122,6 +128,8 @@ def send_header(
         body += b"\x40\x01"
     if previous_entry is not None:
         body += _PREVIOUS_ENTRY + varint(previous_entry)
+    if run_messages:
+        body += _RUN_MESSAGES + varint(run_messages)
     # The size of the body always fits into one byte.
     size = len(_SEND) + 1 + len(body)
     return _pack_sizes(size + data_length + 4, size) + _SEND + varint(len(body)) + body
@@ -184,6 +192,7 @@ def send_frame(
     is_chunk: bool = False,
     marker: bool = False,
     previous_entry: int | None = None,
+    run_messages: int = 0,
 ) -> bytes:
     """Return a whole SEND frame; `data` is the entry that the broker stores."""
     header = send_header(
@@ -197,6 +206,7 @@ def send_frame(
         is_chunk=is_chunk,
         marker=marker,
         previous_entry=previous_entry,
+        run_messages=run_messages,
     )
     return header + data
 

@@ -39,7 +39,7 @@ _EXPECTED_FIRST: Final = 8
 """Number of messages that are expected to follow from one that was decoded. It grows while they do."""
 _NAME_TAG: Final = b"\x0a"
 _SEQUENCE_ID_TAG: Final = b"\x10"
-_ANY_PLAIN_REST: Final = b"\x18\x00"
+ANY_PLAIN_REST: Final = b"\x18\x00"
 """A publish time alone."""
 
 
@@ -70,6 +70,18 @@ def _ids_left(read: _Read) -> int:
     return min(same_digits(next_id), SEQUENCE_ID_MAX - max(read.sequence_id, next_id - 1))
 
 
+def may_follow(send: SendCommand, position: Position, newest: tuple[int, int]) -> bool:
+    """Whether a message follows the highest admitted position, and the one before it in the stream was admitted."""
+    ledger_id, entry_id = position
+    previous = entry_id - 1 if send.previous_entry is None else send.previous_entry
+    return (
+        send.sequence_id <= SEQUENCE_ID_MAX
+        and send.txn_least is None
+        and position > newest
+        and (previous == NO_PREVIOUS_ENTRY or (ledger_id, previous) <= newest)
+    )
+
+
 class PlainReplicas:
     """Recognises the plain messages of one stream from another region."""
 
@@ -81,7 +93,7 @@ class PlainReplicas:
         self._origin = length_delimited(5, region.encode())
         self._begin = b""
         """The newest plain message's metadata up to its sequence id; empty: there was none."""
-        self._plain_rest = _ANY_PLAIN_REST
+        self._plain_rest = ANY_PLAIN_REST
         """The rest of the newest plain message's metadata."""
 
     def take(
@@ -166,7 +178,11 @@ class PlainReplicas:
             position = appended_position(metadata[origin_at + len(self._origin) :])
         except (ProtocolError, IndexError, *UNREADABLE):
             return None
-        if origin_at < 0 or position is None or not self._may_follow(send, position, newest):
+        if send.producer_id != self._producer_id or send.run_messages:
+            return None
+        if origin_at < 0 or position is None:
+            return None
+        if not may_follow(send, position, newest):
             return None
         rest = metadata[rest_at:origin_at]
         if rest != self._plain_rest and not is_plain_rest(rest):
@@ -189,18 +205,6 @@ class PlainReplicas:
         if not metadata.startswith(begin + number):
             raise Malformed("another sequence id")
         return begin, len(begin) + len(number)
-
-    def _may_follow(self, send: SendCommand, position: Position, newest: tuple[int, int]) -> bool:
-        """Whether a message follows the highest admitted position, and the one before it in the stream was admitted."""
-        ledger_id, entry_id = position
-        previous = entry_id - 1 if send.previous_entry is None else send.previous_entry
-        return (
-            send.producer_id == self._producer_id
-            and send.sequence_id <= SEQUENCE_ID_MAX
-            and send.txn_least is None
-            and position > newest
-            and (previous == NO_PREVIOUS_ENTRY or (ledger_id, previous) <= newest)
-        )
 
     def _head_of(self, command: bytes, sequence_id: int) -> bytes:
         number = varint(sequence_id)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from emulator.model.crc import crc32c
 from emulator.model.values import Position
+from emulator.wire.codec_hot.message_runs import RUN_MESSAGES_MIN, MessageRun
 from emulator.wire.codec_hot.publishing import EndOfSend, begin_of_send
 from emulator.wire.command_types import CommandType
 from emulator.wire.entry_layout import CHECKSUM_BYTES, CHECKSUM_MAGIC, HEAD_BYTES, USUAL_MAGIC, read_head
@@ -35,6 +36,7 @@ _ANY_PLAIN_REST: Final = b"\x18\x00"
 _EXPECTED_FIRST: Final = 8
 """Number of messages that are expected to follow from one that was read. It grows while they do: messages of producers
 in turns do not."""
+_NO_END: Final = 2**63
 
 
 class SendRun:
@@ -68,13 +70,20 @@ class SendRun:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def frames(self, producer_id: int, begin: int, end: int, previous_entry: int | None) -> list[bytes]:
+    @property
+    def held_bytes(self) -> int:
+        """Size of the bytes that the run holds."""
+        return sum(map(len, self.ends))
+
+    def frames(
+        self, producer_id: int, begin: int, end: int, previous_entry: int | None, entry_bytes_max: int
+    ) -> list[bytes]:
         """Return the frames of the entries with these indexes, in parts. `previous_entry`: the entry before the first
-        of them in the stream; None: the one with the id before."""
+        of them in the stream; None: the one with the id before. None exceeds `entry_bytes_max`."""
         if previous_entry is not None:
             first = EndOfSend(self.ends[begin], self.command_bytes[begin])
             head = begin_of_send(producer_id, first, previous_entry)
-            return [head, first.data, *self.frames(producer_id, begin + 1, end, None)]
+            return [head, first.data, *self.frames(producer_id, begin + 1, end, None, entry_bytes_max)]
         producer = b"\x08" + varint(producer_id)
         begins = self._begins.get(len(producer))
         if begins is None:
@@ -106,6 +115,9 @@ class LogEntry(Protocol):
     hidden: bool
 
 
+Run = SendRun | MessageRun
+
+
 class _Read(NamedTuple):
     """The metadata of a plain message, in parts."""
 
@@ -125,9 +137,18 @@ class PlainForms:
         self._plain_rest = _ANY_PLAIN_REST
         """The rest of the newest plain message's metadata, which is often that of the next one."""
 
-    def take(self, entries: Sequence[LogEntry], index: int, ledger_id: int, end_id: int) -> SendRun | None:
+    def take(
+        self,
+        entries: Sequence[LogEntry],
+        index: int,
+        ledger_id: int,
+        end_id: int,
+        *,
+        until_similar: bool = False,
+    ) -> SendRun | None:
         """Return the longest run of plain messages without a schema that begins with the entry of this index and ends
-        before `end_id`; None: that entry is another one."""
+        before `end_id`; None: that entry is another one. `until_similar`: it may end after similar messages, of which
+        `take_similar` takes the next ones."""
         first_id = next_id = entries[index].entry_id
         stop = end_id if end_id >= 0 else first_id + len(entries)
         ends: list[bytes] = []
@@ -150,7 +171,38 @@ class PlainForms:
             is_same = count == len(numbers)
             read = read._replace(sequence_id=read.sequence_id + count) if is_same else None
             expected = 4 * count if is_same else _EXPECTED_FIRST
+            if until_similar and count == _EXPECTED_FIRST == len(numbers):
+                break
         return SendRun(first_id, ends, command_bytes, 1, is_plain=True) if ends else None
+
+    def take_similar(
+        self, entries: Sequence[LogEntry], index: int, ledger_id: int, end_id: int
+    ) -> MessageRun | None:
+        """Return the longest run of plain messages without a schema that begins with the entry of this index, ends
+        before `end_id`, and in which only payloads, sequence ids and entry ids differ, the ids by one and not in
+        length. None: it would have fewer than `RUN_MESSAGES_MIN` messages."""
+        first_id = entries[index].entry_id
+        left = min(len(entries) - index, same_digits(first_id), end_id - first_id if end_id >= 0 else _NO_END)
+        read = self._read_entry(entries[index].data) if left >= RUN_MESSAGES_MIN else None
+        if read is None:
+            return None
+        payloads: list[bytes] = []
+        number_bytes, expected = len(varint(read.sequence_id)), _EXPECTED_FIRST
+        while len(payloads) < left:
+            at = len(payloads)
+            numbers = varints(read.sequence_id + at, min(expected, left - at))
+            if len(numbers[0]) != number_bytes:
+                break
+            of_part = entries[index + at : index + at + len(numbers)]
+            count = _add_payloads(payloads, of_part, numbers, read, first_id + at)
+            if count < len(numbers):
+                break
+            expected = 4 * count
+        if len(payloads) < RUN_MESSAGES_MIN:
+            return None
+        position = position_property(Position(ledger_id, first_id))
+        middle = read.rest + self._origin + position[: -len(b"%d" % first_id)]
+        return MessageRun(first_id, read.sequence_id, read.begin, middle, payloads)
 
     def _add_forms(
         self,
@@ -211,3 +263,30 @@ class PlainForms:
                 return None
             self._plain_rest = rest
         return _Read(begin, sequence_id, rest)
+
+
+def _add_payloads(
+    payloads: list[bytes],
+    entries: Sequence[LogEntry],
+    numbers: list[bytes],
+    read: _Read,
+    next_id: int,
+) -> int:
+    """Add the payloads of entries from this id on, whose metadata differ only in the sequence id: these numbers, of
+    equal length. Return how many are of that form."""
+    end = HEAD_BYTES + len(read.begin) + len(numbers[0]) + len(read.rest)
+    begin, rest = _SIZE.pack(end - HEAD_BYTES) + read.begin, read.rest
+    first_id = next_id
+    for entry, number in zip(entries, numbers, strict=False):
+        data = entry.data
+        if (
+            data[CHECKSUM_BYTES:end] != begin + number + rest
+            or entry.entry_id != next_id
+            or entry.hidden
+            or len(data) > PLAIN_ENTRY_BYTES_MAX
+            or not data.startswith(CHECKSUM_MAGIC)
+        ):
+            break
+        payloads.append(data[end:])
+        next_id += 1
+    return next_id - first_id

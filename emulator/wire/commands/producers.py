@@ -60,6 +60,8 @@ class ProducerSuccess(Command):
     """False: the producer is in the wait queue; another response with this request id follows (PIP-68)."""
     topic_epoch: int | None = None
     """Topic epoch granted for exclusive access (PIP-68)."""
+    accepts_runs: bool = False
+    """Between regions: a SEND may contain a run of messages."""
 
 
 @command(CommandType.CLOSE_PRODUCER)

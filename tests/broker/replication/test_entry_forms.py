@@ -23,7 +23,7 @@ def test_a_form_is_the_end_of_the_send_frame() -> None:
     log = ReplicatedEntryCache("us", MemoryBudget("forms")).of_log(7)
     one = entry(5)
     data = with_replication(one.data, "us", Position(7, 5))
-    assert b"".join(log.add(one).frames(3, 0, 1, None)) == send_frame(3, 5, data=data)
+    assert b"".join(log.add(one).frames(3, 0, 1, None, 10**7)) == send_frame(3, 5, data=data)
 
 
 def test_forms_are_found_by_log_and_schema_version() -> None:
@@ -97,7 +97,7 @@ def test_the_memory_of_a_run_is_at_most_what_is_charged() -> None:
     tracemalloc.start()
     run = cache.of_log(7).plain_run(entries, 0)
     assert run is not None
-    run.frames(3, 0, len(run), None)
+    run.frames(3, 0, len(run), None, 10**7)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     cache.trim()

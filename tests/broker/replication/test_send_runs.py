@@ -1,4 +1,4 @@
-"""What a replicator sends is the same in runs and entry by entry: frames, window, statistics, and where it stops.
+"""What a replicator sends is the same in runs and entry by entry: messages, window, statistics, and where it stops.
 
 Two replicators of one topic, to different regions, share the forms of its entries. They send the same log in any parts,
 from the store or from memory, beside a third one that builds the form of each entry alone.
@@ -22,11 +22,12 @@ from emulator.model.reasons import Reason
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot import send_runs
-from emulator.wire.codec_hot.publishing import decode_send, send_frame
+from emulator.wire.codec_hot.message_runs import RUN_MESSAGES_MAX, RUN_METADATA_BYTES_MAX, read_run
+from emulator.wire.codec_hot.publishing import begin_of_send, decode_send, end_of_send, send_frame
 from emulator.wire.codec_hot.send_runs import PLAIN_ENTRY_BYTES_MAX, PlainForms
 from emulator.wire.entry import build_entry, plain_entry, with_replication
 from emulator.wire.entry_layout import assemble
-from emulator.wire.frames import FrameBuffer
+from emulator.wire.frames import Frame, FrameBuffer, frame_of
 from emulator.wire.markers import stored_marker
 from emulator.wire.message_metadata import scan_entry
 from emulator.wire.protobuf import length_delimited, tag
@@ -38,8 +39,16 @@ KNOWN_VERSION, UNKNOWN_VERSION = b"\0" * 7 + b"\1", b"\0" * 7 + b"\2"
 class Sender:
     """A replicator without a link, and what it wrote."""
 
-    def __init__(self, remote: str, producer_id: int, cache: ReplicatedEntryCache, **limits: int) -> None:
-        self.remote, self.producer_id = remote, producer_id
+    def __init__(
+        self,
+        remote: str,
+        producer_id: int,
+        cache: ReplicatedEntryCache,
+        *,
+        sends_runs: bool = False,
+        **limits: int,
+    ) -> None:
+        self.remote, self.producer_id, self.sends_runs = remote, producer_id, sends_runs
         self.progress = ReplicationProgress(
             -1, entries_max=limits["entries_max"], bytes_max=limits["bytes_max"]
         )
@@ -78,13 +87,18 @@ class Sender:
         self._send([one for one in entries if one.entry_id >= self.progress.next_entry_id])  # type: ignore[arg-type]
 
     def checked(self) -> bytes:
-        """Return the frames, whose sizes and numbers of messages must be the ones that were counted."""
+        """Return the frames, with one for each message. The sizes and numbers of messages must be the ones that were
+        counted."""
         written = b"".join(self.written)
-        entries = [entry for _, _, entry in FrameBuffer(10**8).feed(written)]
-        assert all(len(entry) <= self.entry_bytes_max for entry in entries)
+        frames = FrameBuffer(10**8).feed(written)
+        assert all(len(entry) <= self.entry_bytes_max for _, _, entry in frames)
+        alone = without_runs(frames)
+        entries = [entry for _, _, entry in FrameBuffer(10**8).feed(alone)]
         assert sum(scan_entry(entry).num_messages for entry in entries) == sum(one for one, _ in self.counted)
-        assert len(written) == sum(one for _, one in self.counted)
-        return written
+        assert sum(map(len, entries)) == sum(one for _, one in self.counted)
+        if not self.sends_runs:
+            assert alone == written
+        return alone
 
     def outcome(self) -> dict[str, Any]:
         """Return what was sent, and the progress before and after all receipts arrive. What precedes the entries in
@@ -101,6 +115,20 @@ class Sender:
             "next": (self.progress.next_entry_id, self.progress.last_sent, self.progress.room),
             "reasons": self.reasons,
         }
+
+
+def without_runs(frames: Sequence[Frame]) -> bytes:
+    """Return the SENDs of a stream, with one for each message of its runs."""
+    alone: list[bytes] = []
+    for _, command, entry in frames:
+        send = decode_send(command)
+        if send.run_messages:
+            for one, data in read_run(send, entry, "us").messages():
+                form = end_of_send(one.sequence_id, 1, 0, marker=False, data=data)
+                alone += [begin_of_send(one.producer_id, form, one.previous_entry), form.data]
+        else:
+            alone.append(frame_of(command, entry))
+    return b"".join(alone)
 
 
 # Logs.
@@ -174,7 +202,7 @@ runs = st.builds(
     metadatas,
     payloads,
     ids,
-    st.integers(1, 20),
+    st.integers(1, 20) | st.just(70),
 )
 replicas = st.builds(
     lambda count, origin: [
@@ -256,8 +284,10 @@ def test_runs_are_sent_as_single_entries_are(
 ) -> None:
     cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
     senders = [
-        Sender("eu", 3, cache, **limits),
-        Sender("ap", data.draw(st.sampled_from([4, 300])), cache, **limits),
+        Sender("eu", 3, cache, **limits, sends_runs=data.draw(st.booleans())),
+        Sender(
+            "ap", data.draw(st.sampled_from([4, 300])), cache, **limits, sends_runs=data.draw(st.booleans())
+        ),
     ]
     single = [Sender(one.remote, one.producer_id, cache, **limits) for one in senders]
     entries = entries_of(log, first_id, from_store=from_store)
@@ -311,7 +341,7 @@ def test_a_run_is_built_once_for_all_regions_and_without_decoding(monkeypatch: p
         "emulator.broker.topic.stored_entry.scan_entry", lambda data: decoded.append(data) or scan_entry(data)
     )
     take = PlainForms.take
-    monkeypatch.setattr(PlainForms, "take", lambda *of_run: built.append(1) or take(*of_run))
+    monkeypatch.setattr(PlainForms, "take", lambda *of_run, **how: built.append(1) or take(*of_run, **how))
     of_one = PlainForms._read
     monkeypatch.setattr(PlainForms, "_read", lambda *of_entry: read.append(1) or of_one(*of_entry))
     for sender in senders:
@@ -352,9 +382,9 @@ def test_an_entry_that_is_not_plain_is_sent_or_skipped_alone_amid_runs(
 ) -> None:
     """Whichever region is sent it first."""
     cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
-    senders = [Sender("eu", 3, cache, **WIDE), Sender("ap", 4, cache, **WIDE)]
-    plains = [plain_entry("p", number, 1, b"x") for number in range(9)]
-    log = [(0, [*plains[:4], other, *plains[4:6], other, other, *plains[6:]])]
+    senders = [Sender("eu", 3, cache, **WIDE, sends_runs=True), Sender("ap", 4, cache, **WIDE)]
+    plains = [plain_entry("p", number, 1, b"x") for number in range(25)]
+    log = [(0, [*plains[:10], other, *plains[10:12], other, other, *plains[12:]])]
     entries = entries_of(log, 0, from_store=from_store)
     for sender in senders if first == "eu" else reversed(senders):
         sender.send(entries)
@@ -366,12 +396,14 @@ def test_an_entry_that_is_not_plain_is_sent_or_skipped_alone_amid_runs(
 
 def test_a_hidden_message_is_not_sent_amid_a_run() -> None:
     """It belongs to an aborted transaction."""
-    entries = [PlainEntry(one, plain_entry("p", one, 1, b"x")) for one in range(5)]
-    entries[2].hidden = True
-    sender = Sender("eu", 3, ReplicatedEntryCache("us", MemoryBudget("forms")), **WIDE)
-    sender.send(entries)
-    sent = [scan_entry(entry).sequence_id for _, _, entry in FrameBuffer(10**6).feed(sender.checked())]
-    assert sent == [0, 1, 3, 4]
+    entries = [PlainEntry(one, plain_entry("p", one, 1, b"x")) for one in range(25)]
+    entries[12].hidden = True
+    for sends_runs in (True, False):
+        cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+        sender = Sender("eu", 3, cache, **WIDE, sends_runs=sends_runs)
+        sender.send(entries)
+        sent = [scan_entry(entry).sequence_id for _, _, entry in FrameBuffer(10**6).feed(sender.checked())]
+        assert sent == [*range(12), *range(13, 25)]
 
 
 @pytest.mark.parametrize("size", [0, PLAIN_ENTRY_BYTES_MAX])
@@ -427,3 +459,95 @@ def test_an_entry_has_the_version_of_its_schema_in_the_remote_region() -> None:
     sender.send([PlainEntry(0, data)])
     expected = with_replication(data, "us", Position(LEDGER, 0), b"\0" * 7 + b"\5")
     assert sender.checked() == send_frame(3, 5, data=expected)
+
+
+# Runs of messages in one SEND.
+
+
+def sends_of(sender: Sender) -> list[tuple[int, int, int | None]]:
+    """(sequence id, number of messages, named entry before it) of each SEND; 0: a single message."""
+    commands = [decode_send(command) for _, command, _ in FrameBuffer(10**8).feed(b"".join(sender.written))]
+    return [(one.sequence_id, one.run_messages, one.previous_entry) for one in commands]
+
+
+def similar(count: int, first: int = 0, name: str = "p", size: int = 1) -> list[bytes]:
+    return [plain_entry(name, first + number, 1, bytes(size)) for number in range(count)]
+
+
+def sent_in_runs(datas: list[bytes], first_id: int = 100, **limits: int) -> list[tuple[int, int, int | None]]:
+    """Return the SENDs of a log for a region that accepts runs, which have the outcome of single ones."""
+    limits = WIDE | limits
+    entries = [PlainEntry(*one) for one in enumerate(datas, first_id)]
+    sender = Sender("eu", 3, ReplicatedEntryCache("us", MemoryBudget("forms")), **limits, sends_runs=True)
+    sender.send(entries)
+    single = Sender("eu", 3, ReplicatedEntryCache("us", MemoryBudget("forms")), **limits)
+    single.send(entries)
+    assert sender.outcome() == single.outcome()
+    return sends_of(sender)
+
+
+@pytest.mark.parametrize(
+    ("datas", "first_id", "expected"),
+    [
+        pytest.param(similar(50), 100, [(0, 50, -1)], id="all similar"),
+        pytest.param(similar(7), 100, [(0, 0, -1), *((one, 0, None) for one in range(1, 7))], id="too few"),
+        pytest.param(similar(8), 100, [(0, 8, -1)], id="just enough"),
+        pytest.param(similar(20) + similar(20, name="q"), 100, [(0, 20, -1), (0, 20, None)], id="two producers"),
+        pytest.param(similar(20), 90, [(0, 10, -1), (10, 10, None)], id="a longer entry id"),
+        pytest.param(similar(20, 118), 100, [(118, 10, -1), (128, 10, None)], id="a longer sequence id"),
+        pytest.param(similar(20, 2**14 * 5 - 10), 100, [(2**14 * 5 - 10, 20, -1)], id="another high half"),
+        pytest.param(similar(20) + similar(20), 100, [(0, 20, -1), (0, 20, None)], id="ids again"),
+        pytest.param(similar(20) + similar(20, 20, size=9), 100, [(0, 40, -1)], id="payloads of two sizes"),
+        pytest.param(
+            similar(10, size=PLAIN_ENTRY_BYTES_MAX), 100, [(0, 0, -1), *((one, 0, None) for one in range(1, 10))],
+            id="large",
+        ),
+    ],
+)  # fmt: skip
+def test_similar_messages_are_sent_in_one_frame(
+    datas: list[bytes], first_id: int, expected: list[tuple[int, int, int | None]]
+) -> None:
+    assert sent_in_runs(datas, first_id) == expected
+
+
+def test_messages_in_turns_are_followed_by_runs_as_soon_as_messages_are_similar() -> None:
+    turns = [plain_entry("pq"[number % 2], number, 1, b"x") for number in range(20)]
+    sends = sent_in_runs([*turns, *similar(60, 300)])
+    assert [one[1] for one in sends[-2:]] == [0, 52]
+    assert len(sends) == 20 + 8 + 1
+
+
+def test_a_run_is_divided_at_the_limits_of_a_frame() -> None:
+    """Those of the remote region, of the frames that are sent, and of the memory of their metadata."""
+    entry_bytes = len(with_replication(similar(1)[0], "us", Position(LEDGER, 100)))
+    assert {one[1] for one in sent_in_runs(similar(60), entry_bytes_max=entry_bytes)} == {0}
+    assert 10 < max(one[1] for one in sent_in_runs(similar(60), entry_bytes_max=entry_bytes + 100)) <= 20
+    sends = sent_in_runs(similar(900, 1_000, size=3_000), entries_max=1_000)
+    assert 40 < max(one[1] for one in sends) <= 262_144 // 3_000, "256 KiB each, at most"
+    assert sum(max(one[1], 1) for one in sends) == 900
+    sends = sent_in_runs(similar(900, 1_000, name="n" * 3_000), entries_max=1_000)
+    assert max(one[1] for one in sends) * 3_000 <= RUN_METADATA_BYTES_MAX < 1_000 * 3_000
+    sends = sent_in_runs(similar(9_000, 1_000), 1_000, entries_max=10_000)
+    assert max(one[1] for one in sends) <= RUN_MESSAGES_MAX
+
+
+def test_a_part_of_a_run_is_a_run() -> None:
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    entries = [PlainEntry(*one) for one in enumerate(similar(100), 100)]
+    senders = [Sender("eu", 3, cache, **WIDE, sends_runs=True) for _ in range(2)]
+    senders[0].send(entries)
+    for part in (entries[:30], entries[30:31], entries[31:]):
+        senders[1].send(part)
+    assert sends_of(senders[1]) == [(0, 30, -1), (30, 0, None), (31, 69, None)]
+    assert senders[0].checked() == senders[1].checked()
+
+
+def test_regions_with_and_without_runs_share_a_topic() -> None:
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    entries = [PlainEntry(*one) for one in enumerate(similar(100), 100)]
+    new, old = (Sender("eu", 3, cache, **WIDE, sends_runs=runs) for runs in (True, False))
+    for part in (entries[:40], entries[40:]):
+        new.send(part)
+        old.send(part)
+    assert (len(sends_of(new)), len(sends_of(old))) == (2, 100)
+    assert new.outcome() == old.outcome()

@@ -40,6 +40,7 @@ class _StreamWithoutPredecessors(ReplicationProgress):
     def fitting(self, sizes: Sequence[int]) -> int:
         return min(1, super().fitting(sizes))
 
-    def sent(self, entry_id: int, sizes: Sequence[int]) -> None:
-        super().sent(entry_id, sizes)
+    def sent(self, entry_id: int, sizes: Sequence[int]) -> int:
+        size_bytes = super().sent(entry_id, sizes)
         self.last_sent = NO_PREVIOUS_ENTRY
+        return size_bytes
