@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from itertools import accumulate, count, islice
+from itertools import accumulate, islice
 
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
@@ -182,6 +182,23 @@ class ReplicatorLifecycle:
         self.state, self.why_not = state, why_not
 
 
+class _SentRun:
+    """Entries in flight whose ids follow each other."""
+
+    __slots__ = ("first_entry_id", "sizes")
+
+    def __init__(self, first_entry_id: int, sizes: Sequence[int]) -> None:
+        self.first_entry_id = first_entry_id
+        self.sizes = sizes
+
+    def drop(self, entries: int) -> int:
+        """Drop the oldest entries, and return their size in bytes."""
+        size_bytes = sum(self.sizes[:entries])
+        self.first_entry_id += entries
+        self.sizes = self.sizes[entries:]
+        return size_bytes
+
+
 class ReplicationProgress:
     """The progress of one replicator and its window of entries in flight. Entry ids may have gaps."""
 
@@ -192,21 +209,20 @@ class ReplicationProgress:
         """Id of the next entry to read. Invariant: > every id in flight."""
         self.last_sent = -1
         """Id of the newest entry that was sent in this stream; -1: none was."""
-        self._in_flight: deque[tuple[int, int]] = deque()
+        self.in_flight = 0
+        """Number of entries in flight. Invariant: the sum of the lengths of `_runs`."""
+        self._runs: deque[_SentRun] = deque()
+        """The entries in flight, oldest first. Invariant: none is empty."""
         self._bytes_in_flight = 0
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._in_flight)
 
     @property
     def room(self) -> int:
         """Number of entries that may be sent before a receipt arrives."""
         if self._bytes_in_flight >= self._bytes_max:
             return 0
-        return self._entries_max - len(self._in_flight)
+        return self._entries_max - self.in_flight
 
     def fitting(self, sizes: Sequence[int]) -> int:
         """Return how many of the next entries, of these sizes, may be sent: the last one is the one that fills the
@@ -220,7 +236,9 @@ class ReplicationProgress:
     def sent(self, entry_id: int, sizes: Sequence[int]) -> int:
         """Add entries that were sent, with ids from this one on, to those in flight. Return their size in bytes."""
         assert entry_id >= self.next_entry_id, "entries are sent in log order"
-        self._in_flight.extend(zip(count(entry_id), sizes, strict=False))
+        if sizes:
+            self._runs.append(_SentRun(entry_id, sizes))
+        self.in_flight += len(sizes)
         size_bytes = sum(sizes)
         self._bytes_in_flight += size_bytes
         self.last_sent = entry_id + len(sizes) - 1
@@ -231,30 +249,48 @@ class ReplicationProgress:
         """Pass over an entry that is not sent to the remote region."""
         assert entry_id >= self.next_entry_id, "entries are skipped in log order"
         self.next_entry_id = entry_id + 1
-        if not self._in_flight:
+        if not self.in_flight:
             self.confirmed = entry_id
 
     def received(self, ledger_id: int, receipts: Iterable[tuple[int, int, int]]) -> bool:
         """Process receipts, in order of arrival: (ledger, entry, number of entries), each for the oldest entries in
         flight, of which it names the last. Returns False at the first that names another entry: both sides disagree
         about the stream, and the caller must end it."""
-        in_flight = self._in_flight
-        bytes_before = self._bytes_in_flight
+        in_flight_before = self.in_flight
         in_turn = True
         for ledger, entry, entries in receipts:
             in_turn = (
-                0 < entries <= len(in_flight) and ledger == ledger_id and entry == in_flight[entries - 1][0]
+                0 < entries <= self.in_flight and ledger == ledger_id and entry == self._id_of(entries - 1)
             )
             if not in_turn:
                 break
-            self._bytes_in_flight -= sum([in_flight.popleft()[1] for _ in range(entries)])
-        if self._bytes_in_flight != bytes_before:
-            self.confirmed = in_flight[0][0] - 1 if in_flight else self.next_entry_id - 1
+            self._drop(entries)
+        if self.in_flight != in_flight_before:
+            self.confirmed = (self._runs[0].first_entry_id if self._runs else self.next_entry_id) - 1
         return in_turn
+
+    def _id_of(self, index: int) -> int:
+        """Return the id of an entry in flight; 0: the oldest one."""
+        for run in self._runs:
+            if index < len(run.sizes):
+                return run.first_entry_id + index
+            index -= len(run.sizes)
+        raise AssertionError("fewer entries are in flight")
+
+    def _drop(self, entries: int) -> None:
+        """Drop the oldest entries in flight."""
+        self.in_flight -= entries
+        while entries:
+            of_run = min(entries, len(self._runs[0].sizes))
+            self._bytes_in_flight -= self._runs[0].drop(of_run)
+            if not self._runs[0].sizes:
+                self._runs.popleft()
+            entries -= of_run
 
     def reset(self) -> None:
         """Continue after `confirmed`: entries in flight are read and sent again, since some may not have arrived."""
-        self._in_flight.clear()
+        self._runs.clear()
+        self.in_flight = 0
         self._bytes_in_flight = 0
         self.last_sent = -1
         self.next_entry_id = self.confirmed + 1

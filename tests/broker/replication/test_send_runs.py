@@ -103,7 +103,11 @@ class Sender:
     def outcome(self) -> dict[str, Any]:
         """Return what was sent, and the progress before and after all receipts arrive. What precedes the entries in
         flight and is not sent counts as confirmed only then, or if it was read alone."""
-        in_flight = list(self.progress._in_flight)
+        in_flight = [
+            (run.first_entry_id + index, size)
+            for run in self.progress._runs
+            for index, size in enumerate(run.sizes)
+        ]
         if in_flight:
             assert self.progress.received(LEDGER, [(LEDGER, in_flight[-1][0], len(in_flight))])
         return {

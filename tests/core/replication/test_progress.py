@@ -136,6 +136,53 @@ def test_the_window_is_bounded_by_entries_and_by_bytes(machine: ReplicationProgr
     assert machine.room == 0
 
 
+class _EntryByEntry:
+    """The window, with an object for each entry in flight."""
+
+    def __init__(self) -> None:
+        self.confirmed, self.next_id = -1, 0
+        self.entries: list[tuple[int, int]] = []
+
+    def received(self, receipts: list[tuple[int, int, int]]) -> bool:
+        for ledger, entry, entries in receipts:
+            if ledger != 7 or not 0 < entries <= len(self.entries) or self.entries[entries - 1][0] != entry:
+                return False
+            del self.entries[:entries]
+            self.confirmed = self.entries[0][0] - 1 if self.entries else self.next_id - 1
+        return True
+
+
+@given(st.data())
+def test_runs_of_entries_have_the_window_of_single_ones(data: st.DataObject) -> None:
+    """For any receipts: those of a part of a run, of several runs, and out of turn."""
+    machine, model = progress(entries_max=50), _EntryByEntry()
+    for _ in range(data.draw(st.integers(1, 12))):
+        match data.draw(st.sampled_from(["send", "send", "skip", "receive", "receive", "reset"])):
+            case "send":
+                first = machine.next_entry_id + data.draw(st.integers(0, 2))
+                sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=9))
+                assert machine.sent(first, sizes) == sum(sizes)
+                model.entries += enumerate(sizes, first)
+                model.next_id = first + len(sizes)
+            case "skip":
+                machine.skipped(machine.next_entry_id)
+                model.next_id += 1
+                if not model.entries:
+                    model.confirmed = model.next_id - 1
+            case "receive":
+                number = data.draw(st.integers(0, len(model.entries) + 1))
+                known = model.entries[number - 1][0] if 0 < number <= len(model.entries) else 0
+                receipt = (7, known + data.draw(st.sampled_from([0, 0, 0, 1])), number)
+                assert machine.received(7, [receipt]) == model.received([receipt])
+            case "reset":
+                machine.reset()
+                model.entries, model.next_id = [], model.confirmed + 1
+        assert (machine.confirmed, machine.next_entry_id) == (model.confirmed, model.next_id)
+        assert machine.in_flight == len(model.entries)
+        size_bytes = sum(size for _, size in model.entries)
+        assert machine.room == (0 if size_bytes >= 100 else 50 - len(model.entries))
+
+
 # The state machine of a replicator.
 
 
@@ -258,7 +305,9 @@ def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(
 
 def window_of(progress: ReplicationProgress) -> tuple[int, int, int, list[tuple[int, int]], int]:
     """Return the state of a progress. A compiled one has no `vars`."""
-    in_flight = list(progress._in_flight)
+    in_flight = [
+        (run.first_entry_id + index, size) for run in progress._runs for index, size in enumerate(run.sizes)
+    ]
     return (
         progress.confirmed,
         progress.next_entry_id,
