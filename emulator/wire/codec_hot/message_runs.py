@@ -53,6 +53,7 @@ _ID_MAX: Final = 2**63 - 1
 _SIZE_BYTES: Final = 4
 _SIZE: Final = Struct(">I")
 _CHECKSUM_HEAD: Final = Struct(">HI")
+_NAME_TAG: Final = b"\x0a"
 _SEQUENCE_ID_TAG: Final = b"\x10"
 
 
@@ -215,7 +216,8 @@ def _template(metadata: bytes, sequence_id: int, region: str) -> _Template:
     begin = metadata[: name_at + size] + _SEQUENCE_ID_TAG
     number = varint(sequence_id)
     rest_at = len(begin) + len(number)
-    if not (metadata.startswith(b"\x0a") and metadata.startswith(begin + number)):
+    has_name = metadata.startswith(_NAME_TAG) and metadata[name_at : name_at + size].decode() != ""
+    if not (has_name and metadata.startswith(begin + number)):
         raise Malformed("its metadata does not begin with a producer name and the sequence id of the command")
     origin = length_delimited(5, region.encode())
     origin_at = metadata.rfind(origin, rest_at)
