@@ -28,6 +28,7 @@ from spark_jobs.engines.starting import (
     Interruptible,
     ReadySignal,
     choose,
+    space_remark,
     started,
 )
 from spark_jobs.evaluation import Evaluation, evaluate
@@ -109,9 +110,10 @@ def _perform(options: argparse.Namespace) -> int:
     ready = ReadySignal() if options.wait else None
     try:
         name, remark = choose(options.engine, options.master)
-        if remark:
-            print(remark, file=sys.stderr, flush=True)
-        with started(name, master=options.master, evidence_bytes=open_run_folder(run).size_bytes) as engine:
+        evidence_bytes = open_run_folder(run).size_bytes
+        for line in filter(None, [remark, space_remark(name, options.master, evidence_bytes)]):
+            print(line, file=sys.stderr, flush=True)
+        with started(name, master=options.master, evidence_bytes=evidence_bytes) as engine:
             if options.follow:
                 _follow(engine, name, run, options, ready)
             elif ready is not None:

@@ -14,7 +14,6 @@ import secrets
 import shutil
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.engines.contract import EngineUnavailable
 from spark_jobs.engines.masters import ChosenMaster, MasterRefused, choose_master, is_local
+from spark_jobs.engines.scratch import disk_full, scratch_folder
 from spark_jobs.engines.shipped_code import CODE_HOME, ship_code
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def spark_session(
     archive there. Raises SparkUnavailable if Spark does not start, or from the block if the cluster provides no
     executor."""
     chosen = _usable(master)
-    with tempfile.TemporaryDirectory(prefix="geoemu-spark-", ignore_cleanup_errors=True) as folder:
-        scratch = Path(folder)
+    with scratch_folder() as scratch:
         session = _start(chosen, scratch, _java_options(evidence_bytes, archive_to))
         used = str(session.sparkContext.master)
         try:
@@ -227,6 +226,8 @@ def in_a_sentence(problem: Exception) -> str:
     """Return the error as one sentence, without stack traces."""
     if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(problem):
         return "the cluster lost an executor and its results; run the verification again"
+    if full := disk_full(problem):
+        return f"{full} (on the workers of a cluster: spark.local.dir)"
     if not_shared := _NOT_SHARED.search(str(problem)):
         return not_shared[1]
     lines = [line.strip() for line in str(problem).strip().splitlines()]
@@ -311,7 +312,11 @@ def _settings(chosen: ChosenMaster, scratch: Path, driver_java_options: str) -> 
     settings = {**_QUERIES, "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     if chosen.is_submitted:
         return settings  # Java runs already, with the settings of spark-submit
-    java_options = f"-Dlog4j2.configurationFile={_logging_file(scratch).as_uri()} {driver_java_options}"
+    # Java would leave Spark's folder of artifacts in /tmp.
+    java_options = (
+        f'"-Djava.io.tmpdir={scratch}" -Dlog4j2.configurationFile={_logging_file(scratch).as_uri()}'
+        f" {driver_java_options}"
+    )
     if chosen.is_local:
         os.environ["PYTHONPATH"] = os.pathsep.join(
             [str(CODE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -29,6 +31,7 @@ def _folder(name: str) -> Path:
     """Return a folder with an authority, a certificate for this machine and the regions, and one of the client `app`;
     another name: of another authority."""
     path = Path(tempfile.mkdtemp(prefix=f"geoemu-test-{name}-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
     hosts = (*LOCAL_HOSTS, "us-east", "us-west", "eu-central")
     CertificateFolder(path).create(hosts, ["app"], Validity.from_now(timedelta(days=1)))
     return path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from spark_jobs.engines.contract import (
 from spark_jobs.engines.embedded import functions
 from spark_jobs.engines.embedded.columns import Column, Window, quoted
 from spark_jobs.engines.embedded.frames import QueryFrame
+from spark_jobs.engines.scratch import disk_full, scratch_folder
 
 LARGE_BYTES = 32 * 1024 * 1024
 """Evidence of at least this size is stored in a compressed database file instead of in memory."""
@@ -38,14 +38,15 @@ smaller inserts twice."""
 @contextlib.contextmanager
 def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
     """Open the engine until the end of the block. Raises EngineUnavailable for errors of DuckDB, also within it."""
-    with tempfile.TemporaryDirectory(prefix="geoemu-verdict-") as folder:
+    with scratch_folder() as folder:
         try:
             large = evidence_bytes >= LARGE_BYTES
-            with contextlib.closing(EmbeddedEngine(Path(folder) if large else None)) as engine:
+            with contextlib.closing(EmbeddedEngine(folder if large else None)) as engine:
                 yield engine
         except duckdb.Error as problem:
+            reason = disk_full(problem) or str(problem).splitlines()[0]
             raise EngineUnavailable(
-                f"the embedded engine failed, so there is no verdict: {str(problem).splitlines()[0]}"
+                f"the embedded engine failed, so there is no verdict: {reason}"
             ) from problem
 
 
