@@ -199,8 +199,9 @@ class ClientConnection(asyncio.Protocol):
 
     def send_receipts(self, data: bytes) -> None:
         """Send the receipts of one producer, in one write with those of the connection's other producers whose messages
-        became durable in the same commit. The receipts of a lone producer need not wait for others."""
-        if len(self.producers.open) == 1:
+        became durable in the same commit, and with responses to transaction requests. The receipts of a lone producer
+        need not wait for others."""
+        if len(self.producers.open) == 1 and not self.pending_responses.is_waiting:
             self.write(data)
         else:
             self._write_soon(data)

@@ -66,6 +66,11 @@ class PendingResponses:
         self._connection = connection
         self._groups: dict[Outcome, _Group] = {}
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a response is pending."""
+        return bool(self._groups)
+
     def add(self, response: PendingResponse, estimate_bytes: int, reject: Reject) -> None:
         """Send a response once its outcome succeeds; otherwise call `reject`. `estimate_bytes` of memory are charged
         until then."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from emulator.broker.shared_outcome import SharedOutcome
 from emulator.broker.topic.pending_publish import Pending, PendingPublish
 from emulator.core.admission import Publisher, own_region
 from emulator.core.topic.retention import LogHold
@@ -37,12 +38,12 @@ class TopicTransactions:
         self._admitted: dict[TxnId, None] = {}
         """Transactions with a message that was admitted since the topic was loaded, until their marker is durable. The
         message itself may not be durable yet."""
-        self._pending_markers: dict[TxnId, asyncio.Future[None]] = {}
-        """Transactions whose marker is being written; each future completes when the marker is durable. Markers of one
+        self._pending_markers: dict[TxnId, SharedOutcome] = {}
+        """Transactions whose marker is being written. The outcome succeeds when the marker is durable; markers of one
         batch of the topic share it."""
         self._batch: Sequence[Pending] | None = None
         """The topic's batch that has the newest marker, and whose markers share `_batch_stored`."""
-        self._batch_stored: asyncio.Future[None] | None = None
+        self._batch_stored: SharedOutcome | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     # Publishing.
@@ -70,46 +71,44 @@ class TopicTransactions:
 
     # Ending.
 
-    def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
-        """Commit or abort the messages that a transaction published to this topic. The future completes when the marker
+    def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> SharedOutcome:
+        """Commit or abort the messages that a transaction published to this topic. The outcome succeeds when the marker
         is durable."""
         self.end_orphans_up_to(txn.most, low_watermark)
         return self.end(txn, committed=committed)
 
-    def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
-        """Write the marker, unless it is being written or the topic has no open message of the transaction. The future
-        completes when the marker is durable, and must not be cancelled. It fails with StorageError or ProtocolError
-        when the topic is unloaded, so that the outcome is unknown: then the caller retries."""
+    def end(self, txn: TxnId, *, committed: bool) -> SharedOutcome:
+        """Write the marker, unless it is being written or the topic has no open message of the transaction. The result
+        succeeds when the marker is durable. It fails with StorageError or ProtocolError when the topic is unloaded, so
+        that nothing is known: then the caller retries."""
         marker_stored = self._pending_markers.get(txn)
         if marker_stored is not None:
             return marker_stored
         if not self._topic.closed and (txn in self._topic.state.buffer.open or txn in self._admitted):
             return self._write_marker(txn, committed)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._topic.closed:
-            done.set_exception(self._unloaded_error())
-            done.exception()
-        else:
-            done.set_result(None)
-        return done
+        if not self._topic.closed:
+            return SharedOutcome(is_done=True)
+        unloaded = SharedOutcome()
+        unloaded.fail(self._unloaded_error())
+        return unloaded
 
-    def _write_marker(self, txn: TxnId, committed: bool) -> asyncio.Future[None]:
+    def _write_marker(self, txn: TxnId, committed: bool) -> SharedOutcome:
         now_ms = self._topic.region.environment.wall_clock_ms()
         batch = self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
         if batch is not self._batch or self._batch_stored is None:
-            self._batch, self._batch_stored = batch, asyncio.get_running_loop().create_future()
+            self._batch, self._batch_stored = batch, SharedOutcome()
         self._pending_markers[txn] = self._batch_stored
         return self._batch_stored
 
     def stored(self, publishes: Sequence[Pending]) -> None:
-        """Complete the future of the markers of one batch, which are durable and applied to the state."""
+        """Complete the outcome of the markers of one batch, which are durable and applied to the state."""
         for publish in publishes:
             assert isinstance(publish, PendingPublish)
             assert publish.info.txn is not None
             txn = TxnId(*publish.info.txn)
             self._admitted.pop(txn, None)
             marker_stored = self._pending_markers.pop(txn)
-        marker_stored.set_result(None)
+        marker_stored.succeed()
 
     def _unloaded_error(self) -> ProtocolError:
         return ProtocolError(ServerError.ServiceNotReady, f"{self._topic.full_name} is being loaded again")
@@ -162,7 +161,7 @@ class TopicTransactions:
 
     async def _end_orphan(self, txn: TxnId, committed: bool) -> None:
         try:
-            await asyncio.shield(self.end(txn, committed=committed))
+            await self.end(txn, committed=committed)
         except GeoemuError as failure:
             logger.warning(
                 "%s: transaction %s is not ended yet: %s", self._topic.full_name, txn.text, failure
@@ -176,10 +175,9 @@ class TopicTransactions:
             self.end_orphans()
 
     def close(self) -> None:
-        """Fail the futures of pending markers: the topic is unloaded. The markers may still become durable, so callers
+        """Fail the outcomes of pending markers: the topic is unloaded. The markers may still become durable, so callers
         retry."""
         self._stop_timer()
         pending, self._pending_markers = self._pending_markers, {}
         for marker_stored in dict.fromkeys(pending.values()):
-            marker_stored.set_exception(StorageError(str(self._unloaded_error()), definite=False))
-            marker_stored.exception()  # retrieved here: the caller may be gone
+            marker_stored.fail(StorageError(str(self._unloaded_error()), definite=False))

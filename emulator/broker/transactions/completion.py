@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from emulator.broker.shared_outcome import SharedOutcome
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.core.transactions.live import LiveTransaction
 from emulator.errors import ProtocolError, ServerError, StorageError
@@ -26,6 +27,8 @@ ABSENT_CODES: Final = frozenset({ServerError.TopicNotFound, ServerError.InvalidT
 
 Participant = tuple[str, str | None]
 """Full name of a topic, and name of a subscription there; None: the topic itself."""
+Notified = asyncio.Future[Any] | SharedOutcome
+"""Succeeds when all participants of a transaction have confirmed its outcome."""
 
 
 class NotifyingRegion(Protocol):
@@ -60,7 +63,7 @@ class ParticipantNotifier:
     def notify(self, transactions: Iterable[LiveTransaction]) -> None:
         """Notify all participants (TX4). A task is started only for a transaction of which some are subscriptions, have
         to be loaded, or could not be notified. Transactions whose markers one append stores are confirmed together."""
-        groups: dict[asyncio.Future[Any], list[LiveTransaction]] = {}
+        groups: dict[Notified, list[LiveTransaction]] = {}
         for transaction in transactions:
             notified = self.notify_now(transaction)
             if notified is None:
@@ -70,7 +73,7 @@ class ParticipantNotifier:
         for notified, group in groups.items():
             notified.add_done_callback(partial(self._on_notified, group))
 
-    def _on_notified(self, group: list[LiveTransaction], notified: asyncio.Future[Any]) -> None:
+    def _on_notified(self, group: list[LiveTransaction], notified: Notified) -> None:
         if self._is_over():
             return
         if notified.exception() is None:
@@ -84,8 +87,8 @@ class ParticipantNotifier:
         if not self._is_over():
             self._on_confirmed((transaction.txn.least,))
 
-    def notify_now(self, transaction: LiveTransaction) -> asyncio.Future[Any] | None:
-        """Notify all participants at once. The future, which transactions may share, completes when every one has
+    def notify_now(self, transaction: LiveTransaction) -> Notified | None:
+        """Notify all participants at once. The outcome, which transactions may share, succeeds when every one has
         confirmed; it fails when one could not be notified. None: a participant is a subscription, or a topic that is
         not loaded; some of the others may have been notified."""
         if transaction.subscriptions:
@@ -100,7 +103,9 @@ class ParticipantNotifier:
             confirmed.append(
                 topic.transactions.end_partition(transaction.txn, committed, self._low_watermark())
             )
-        return confirmed[0] if len(confirmed) == 1 else asyncio.gather(*confirmed)
+        if len(confirmed) == 1:
+            return confirmed[0]
+        return asyncio.gather(*(each.future() for each in confirmed))
 
     async def notify_all(self, transaction: LiveTransaction) -> None:
         """Notify the participants until every one has confirmed, or the coordinator has ended."""
@@ -138,7 +143,7 @@ class ParticipantNotifier:
         topic = await self._region.directory.acquire(topic_name, OpenMode.EXISTING)
         committed, txn = transaction.status.is_committed, transaction.txn
         if subscription_name is None:
-            await asyncio.shield(topic.transactions.end_partition(txn, committed, self._low_watermark()))
+            await topic.transactions.end_partition(txn, committed, self._low_watermark())
         else:
             subscription = topic.subscriptions.get(subscription_name)
             if subscription is not None:

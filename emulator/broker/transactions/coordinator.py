@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from emulator.broker.environment import RegionServices
+from emulator.broker.shared_outcome import SharedOutcome
 from emulator.broker.transactions.completion import NotifyingRegion, ParticipantNotifier
-from emulator.broker.transactions.confirmation import Confirmation
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES_MIN, damaged
 from emulator.broker.transactions.key_registry import KeyRegistry
 from emulator.core.transactions import journal_format
@@ -31,8 +31,6 @@ from emulator.core.transactions.journal_format import (
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
 
-SharedFuture = asyncio.Future[Any]
-"""A future that several callers await; none of them may cancel it."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 ENDED_SECONDS_MAX: Final = 0.02
@@ -127,11 +125,11 @@ class RunningCoordinator:
             region.environment.wall_clock_ms,
             region.spawn,
         )
-        self._written: asyncio.Future[int] | None = None
+        self._written: SharedOutcome | None = None
         """The journal's newest write that is not a checkpoint."""
         self._entries: list[JournalEntry] = []
         """Entries of `_written`."""
-        self._confirmations: dict[int, Confirmation] = {}
+        self._confirmations: dict[int, SharedOutcome] = {}
         """Number of a decided transaction -> completes when every participant has confirmed."""
         self._ended: list[JournalEntry] = []
         """Entries of transactions that are over, which the next write takes along (TX5)."""
@@ -171,12 +169,12 @@ class RunningCoordinator:
             self._ended_timer.cancel()
         confirmations, self._confirmations = self._confirmations, {}
         for confirmed in confirmations.values():
-            confirmed.set_exception(failure)
+            confirmed.fail(failure)
 
     async def settled(self) -> None:
         """Wait until no write is pending: each has failed, or is durable and will be read by the next load."""
         newest = [self.journal.newest, self.keys.newest_write]
-        if writes := [write for write in newest if write is not None]:
+        if writes := [write.future() for write in newest if write is not None]:
             await asyncio.wait(writes)
 
     # Transactions.
@@ -187,14 +185,14 @@ class RunningCoordinator:
         await self.ready()
         if holder is None:
             txn, written = self.begin_at_once(timeout_ms, owner=owner)
-            await asyncio.shield(written)
+            await written
             return txn
         holder = await self.keys.holder(holder)
         self.core.check_begin(timeout_ms)
         self.abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
         txn, written = self.begin_at_once(timeout_ms, holder)
         writes = [written, self.keys.record_begun(holder, txn.least)]
-        await asyncio.gather(*map(asyncio.shield, writes))
+        await asyncio.gather(*(write.future() for write in writes))
         return txn
 
     @property
@@ -204,8 +202,8 @@ class RunningCoordinator:
 
     def begin_at_once(
         self, timeout_ms: int, holder: Holder | None = None, owner: str = ""
-    ) -> tuple[TxnId, SharedFuture]:
-        """Begin a transaction without waiting, if `may_begin_at_once`; return its id and a future that completes when
+    ) -> tuple[TxnId, SharedOutcome]:
+        """Begin a transaction without waiting, if `may_begin_at_once`; return its id and an outcome that succeeds when
         it is durable. ProtocolError."""
         wall_ms = self._region.environment.wall_clock_ms()
         entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms(), owner)
@@ -214,46 +212,46 @@ class RunningCoordinator:
         self._due.arm()
         return TxnId(self.number, entry.least), written
 
-    def add_partitions(self, least: int, topics: Sequence[str]) -> SharedFuture:
-        """Add topics to a transaction. The future completes when they are durable in the log, or fails with
-        StorageError. ProtocolError, raised or in the future, when they cannot be added."""
+    def add_partitions(self, least: int, topics: Sequence[str]) -> SharedOutcome:
+        """Add topics to a transaction. The outcome succeeds when they are durable in the log, or fails with
+        StorageError. ProtocolError, raised or as the outcome, when they cannot be added."""
         try:
             return self._write_addition(self.core.add_partitions(least, topics))
         except ProtocolError as problem:
             return self._reject_when_durable(problem)
 
-    def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> SharedFuture:
+    def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> SharedOutcome:
         """Add subscriptions (topic, name) to a transaction, as `add_partitions` does."""
         try:
             return self._write_addition(self.core.add_subscriptions(least, subscriptions))
         except ProtocolError as problem:
             return self._reject_when_durable(problem)
 
-    def _write_addition(self, entry: JournalEntry | None) -> SharedFuture:
+    def _write_addition(self, entry: JournalEntry | None) -> SharedOutcome:
         """Return the write that a request to add participants waits for. A repeated request waits for the first one,
         which may not be durable yet."""
         written = self.journal.newest if entry is None else self._issue(entry)
-        return _done() if written is None else written
+        return SharedOutcome(is_done=True) if written is None else written
 
-    def finish(self, least: int, *, commit: bool, why: str) -> Confirmation | SharedFuture:
+    def finish(self, least: int, *, commit: bool, why: str) -> SharedOutcome:
         """Commit or abort a transaction. The result completes when every participant has confirmed, or fails with
-        StorageError. ProtocolError, raised or in a future, when the transaction cannot be ended this way."""
+        StorageError. ProtocolError, raised or as the outcome, when the transaction cannot be ended this way."""
         try:
-            return self.decide(least, commit=commit, why=why) or Confirmation(is_done=True)
+            return self.decide(least, commit=commit, why=why) or SharedOutcome(is_done=True)
         except ProtocolError as problem:
             return self._reject_when_durable(problem)
 
-    def _reject_when_durable(self, problem: ProtocolError) -> SharedFuture:
-        """Reject a request. The error reveals an earlier decision: while a write is pending, return a future that fails
-        with it once the write is durable (TX1); otherwise raise it."""
+    def _reject_when_durable(self, problem: ProtocolError) -> SharedOutcome:
+        """Reject a request. The error reveals an earlier decision: while a write is pending, return an outcome that
+        fails with it once the write is durable (TX1); otherwise raise it."""
         newest = self.journal.newest
         if newest is None or newest.done():
             raise problem
-        refused: SharedFuture = asyncio.get_running_loop().create_future()
-        newest.add_done_callback(partial(_refuse, refused, problem))
+        refused = SharedOutcome()
+        newest.add_done_callback(lambda _: refused.fail(newest.exception() or problem))
         return refused
 
-    def decide(self, least: int, *, commit: bool, why: str) -> Confirmation | None:
+    def decide(self, least: int, *, commit: bool, why: str) -> SharedOutcome | None:
         """Decide to commit or abort. The confirmation completes when every participant has confirmed; None: all had
         confirmed before. ProtocolError when the decision is not possible."""
         entry = self.core.decide(least, commit=commit, why=why)
@@ -264,7 +262,7 @@ class RunningCoordinator:
     def _deliver_outcome(self, least: int, entry: Decided | None) -> None:
         """Write a decision, then notify the participants. `entry`: None when the log contains it already. The entry is
         appended at once: a later transaction of the same key must follow it in the log (INV-57)."""
-        self._confirmations[least] = Confirmation()
+        self._confirmations[least] = SharedOutcome()
         if entry is None:
             self.notifier.notify((self.core.live[least],))
         else:
@@ -279,7 +277,7 @@ class RunningCoordinator:
             self._ended.append(self.core.end(least, now_ms))
             self.figures.committed += is_committed
             self.figures.aborted += not is_committed
-            self._confirmations.pop(least).set_result(None)
+            self._confirmations.pop(least).succeed()
         if self._ended_timer is None:
             loop = asyncio.get_running_loop()
             self._ended_timer = loop.call_later(ENDED_SECONDS_MAX, self.write_ended)
@@ -300,7 +298,7 @@ class RunningCoordinator:
     def issue_all(self) -> None:
         self.journal.flush()
 
-    def key_stored(self, written: asyncio.Future[int]) -> None:
+    def key_stored(self, written: SharedOutcome) -> None:
         self._on_written((), written)
 
     def abort_of(
@@ -329,7 +327,7 @@ class RunningCoordinator:
 
     # The logs.
 
-    def _issue(self, *new: JournalEntry) -> asyncio.Future[int]:
+    def _issue(self, *new: JournalEntry) -> SharedOutcome:
         """Append entries, and behind the first ones of a write a checkpoint if it is due. When they are durable,
         `_on_written` marks them so in memory (TP1), and participants of a decision are notified."""
         entries = [*self._ended, *new]
@@ -348,9 +346,7 @@ class RunningCoordinator:
             self.journal.checkpoint(state).add_done_callback(partial(self._on_written, ()))
         return written
 
-    def _on_written(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:
-        if written.cancelled():
-            return
+    def _on_written(self, entries: Iterable[JournalEntry], written: SharedOutcome) -> None:
         failure = written.exception()
         if failure is None:
             self._mark_durable(entries)
@@ -383,19 +379,6 @@ class RunningCoordinator:
 
 def _now_ms() -> float:
     return asyncio.get_running_loop().time() * 1_000
-
-
-def _refuse(refused: SharedFuture, problem: ProtocolError, newest: asyncio.Future[int]) -> None:
-    if not refused.done():  # the caller may have been cancelled
-        refused.set_exception(newest.exception() or problem)
-        refused.exception()  # mark as retrieved: the caller may be gone
-
-
-def _done() -> SharedFuture:
-    """Return a future that is done."""
-    done: SharedFuture = asyncio.get_running_loop().create_future()
-    done.set_result(None)
-    return done
 
 
 def loading(number: int) -> ProtocolError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any, Final
 
+from emulator.broker.shared_outcome import SharedOutcome
 from emulator.errors import StorageDamaged, StorageError
 from emulator.storage.contract import Log, Store
 
@@ -30,7 +30,7 @@ class TransactionJournal:
         self._creating = asyncio.Lock()
         self.since_checkpoint = 0
         """Number of entries since the last checkpoint was written; after `read`, of all entries in the log."""
-        self.newest: asyncio.Future[int] | None = None
+        self.newest: SharedOutcome | None = None
         """The newest write; when it is done, all earlier ones are."""
         self._batch: list[bytes] = []
         """Appended entries that are not issued yet. Invariant: while it is not empty, `newest` is its write."""
@@ -60,16 +60,14 @@ class TransactionJournal:
         """Whether `append` may be called."""
         return self._log is not None
 
-    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+    def append(self, entries: Sequence[bytes]) -> SharedOutcome:
         """Write entries; they become durable in the order of the calls. All entries appended in one iteration of the
-        event loop, or until `flush` or `checkpoint`, are one atomic write with one future, which callers must not
-        cancel."""
+        event loop, or until `flush` or `checkpoint`, are one atomic write with one outcome."""
         assert self._log is not None, f"{self.name} is not ready"
         self.since_checkpoint += len(entries)
         if not self._batch:
-            loop = asyncio.get_running_loop()
-            self.newest = loop.create_future()
-            loop.call_soon(self.flush)
+            self.newest = SharedOutcome()
+            asyncio.get_running_loop().call_soon(self.flush)
         self._batch += entries
         assert self.newest is not None
         return self.newest
@@ -80,15 +78,17 @@ class TransactionJournal:
         if batch:
             assert self._log is not None
             assert self.newest is not None
-            self._log.append(batch).add_done_callback(partial(_forward_result, self.newest))
+            self.newest.follow(self._log.append(batch))
 
-    def checkpoint(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+    def checkpoint(self, entries: Sequence[bytes]) -> SharedOutcome:
         """Write entries that contain the whole state, and trim the log before them once they are durable."""
         assert self._log is not None, f"{self.name} is not ready"
         self.flush()
-        self.newest = self._log.append(entries)
+        written = self._log.append(entries)
         self.since_checkpoint = 0
-        self.newest.add_done_callback(self._trim_before)
+        written.add_done_callback(self._trim_before)
+        self.newest = SharedOutcome()
+        self.newest.follow(written)
         return self.newest
 
     def _trim_before(self, written: asyncio.Future[int]) -> None:
@@ -113,15 +113,6 @@ class TransactionJournal:
             await self._log.trim(before_entry_id)
         except StorageError as failure:  # the next checkpoint retries it
             logger.warning("%s is not trimmed: %s", self.name, failure)
-
-
-def _forward_result(shared: asyncio.Future[int], written: asyncio.Future[int]) -> None:
-    failure = written.exception()
-    if failure is None:
-        shared.set_result(written.result())
-    else:
-        shared.set_exception(failure)
-        shared.exception()  # mark as retrieved: maybe no caller waits
 
 
 def damaged(name: str, problem: ValueError) -> StorageDamaged:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from emulator.broker.shared_outcome import SharedOutcome
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES_MIN, TransactionJournal, damaged
 from emulator.core.transactions.coordinator import FENCED
 from emulator.core.transactions.journal_format import Holder, KeyEntry, decode_key_entry, encode_key_entry
@@ -71,7 +72,7 @@ class KeyedTransactions(Protocol):
         their confirmations, also of transactions that were decided already."""
         ...
 
-    def key_stored(self, written: asyncio.Future[int]) -> None:
+    def key_stored(self, written: SharedOutcome) -> None:
         """End the coordinator if a write of the keys' log has failed."""
         ...
 
@@ -111,7 +112,7 @@ class KeyRegistry:
         return any(one.is_open for one in self.holders.get((owner, key), ()))
 
     @property
-    def newest_write(self) -> asyncio.Future[int] | None:
+    def newest_write(self) -> SharedOutcome | None:
         """The newest write; when it is done, all earlier ones are."""
         return self._journal.newest
 
@@ -161,34 +162,34 @@ class KeyRegistry:
             await self._wait_for_writes()
             raise
 
-    def record_begun(self, holder: Holder, least: int) -> asyncio.Future[int]:
-        """Record the newest transaction of a key. The future completes when the record is durable."""
+    def record_begun(self, holder: Holder, least: int) -> SharedOutcome:
+        """Record the newest transaction of a key. The outcome is known when the record is durable."""
         return self._issue(self.book.record_begun(holder, least))
 
     async def raise_floor(self, epoch: int, coordinators: int) -> None:
         """Bind keys to this number of coordinators from now on. Keys that do not exist here begin above `epoch`."""
         await self._journal.ready()
-        await asyncio.shield(self._issue(self.book.raise_floor(epoch, coordinators)))
+        await self._issue(self.book.raise_floor(epoch, coordinators))
 
     async def _wait_for_writes(self) -> None:
         """Wait until all writes are durable, before a rejection reveals them (TX1). StorageError."""
         newest = self._journal.newest
         if newest is not None:
-            await asyncio.shield(newest)
+            await newest
 
     # Fencing. It is completed even if the requesting client disconnects.
 
-    async def _fence_and_wait(self, fence: _Fence, written: asyncio.Future[int]) -> None:
+    async def _fence_and_wait(self, fence: _Fence, written: SharedOutcome) -> None:
         """Run `_fence` in a task of the region and wait for it. StorageError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._spawn(self._fence(fence, written, done))
         await asyncio.shield(done)
 
-    async def _fence(self, fence: _Fence, written: asyncio.Future[int], done: asyncio.Future[None]) -> None:
+    async def _fence(self, fence: _Fence, written: SharedOutcome, done: asyncio.Future[None]) -> None:
         """Once the epoch is durable, close the former connections and abort the transactions of older epochs (TX8);
         then complete `done`."""
         try:
-            await asyncio.shield(written)
+            await written
             self._close_former(fence)
             if not self._transactions.over:
                 aborted = self._transactions.abort_of(fence.owner, fence.key, fence.why, fence.epoch)
@@ -210,7 +211,7 @@ class KeyRegistry:
 
     # The log.
 
-    def _issue(self, *entries: KeyEntry) -> asyncio.Future[int]:
+    def _issue(self, *entries: KeyEntry) -> SharedOutcome:
         # transactions begun or decided before must precede these entries in the store (INV-57)
         self._transactions.issue_all()
         written = self._journal.append([encode_key_entry(entry) for entry in entries])

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from emulator.broker.connection.flow_control import REQUESTS_BYTES_MAX
-from emulator.broker.transactions.confirmation import Confirmation
 from emulator.errors import StorageError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
@@ -327,21 +326,3 @@ async def test_requests_of_a_connection_that_has_ended_release_their_memory(
         await settle()
         assert session.connection.flow_control._requests.held_bytes == 0
         assert session.responses() == []
-
-
-async def test_who_stops_waiting_for_a_confirmation_leaves_it_to_the_others() -> None:
-    confirmation, called = Confirmation(), list[Any]()
-    confirmation.add_done_callback(called.append)
-
-    async def wait() -> None:
-        await confirmation
-
-    first, second = asyncio.create_task(wait()), asyncio.create_task(wait())
-    await asyncio.sleep(0)
-    first.cancel()
-    confirmation.set_exception(StorageError("of a test", definite=True))
-    with pytest.raises(StorageError):
-        await second
-    assert called == [confirmation]
-    confirmation.add_done_callback(called.append)
-    assert called == [confirmation, confirmation]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from emulator.broker.shared_outcome import SharedOutcome
 from emulator.broker.transactions.journal import TransactionJournal
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.transactions.coordinator import Coordinator
@@ -61,11 +61,9 @@ class _ForgetsEpochs(KeyBook):
 
 
 class _BelievedAtOnce(TransactionJournal):
-    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
-        super().append(entries).add_done_callback(lambda written: written.cancelled() or written.exception())
-        believed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        believed.set_result(0)
-        return believed
+    def append(self, entries: Sequence[bytes]) -> SharedOutcome:
+        super().append(entries)
+        return SharedOutcome(is_done=True)
 
 
 class _CountsAtOnce(PendingAcks):
