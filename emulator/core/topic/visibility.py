@@ -34,6 +34,8 @@ class Visibility:
         shows whether it is hidden."""
         self._changed: dict[int, int] = {}
         """Number of a part in memory -> end of the log when the part last changed."""
+        self._highest_changed = -1
+        """Highest number that `_changed` ever had."""
         self._unwritten: dict[int, None] = {}
         """Numbers of parts that changed since they were last taken for writing."""
         self._writing: dict[int, None] = {}
@@ -63,8 +65,9 @@ class Visibility:
     def mark_unwritten_from(self, entry_id: int) -> None:
         """Mark the changed parts from the part of this id on as unwritten. They may have been written while a
         transaction was open, and then cover fewer ids than the log has."""
-        first = entry_id >> PART_BITS
-        self._unwritten.update((number, None) for number in self._changed if number >= first)
+        for number in range(entry_id >> PART_BITS, self._highest_changed + 1):
+            if number in self._changed:
+                self._unwritten[number] = None
 
     def restrict(self, entry_id: int, audience: Audience) -> None:
         """Record that only the regions of an audience receive an entry."""
@@ -78,6 +81,8 @@ class Visibility:
         """Mark the part of an entry as changed. `end`: end of the log if not directly after the entry."""
         number = entry_id >> PART_BITS
         self._changed[number] = end or entry_id + 1
+        if number > self._highest_changed:
+            self._highest_changed = number
         self._unwritten[number] = None
 
     def forget_below(self, lowest_needed: int) -> None:
@@ -171,3 +176,4 @@ class Visibility:
     def restored(self, number: int, changed: int) -> None:
         """Note that a part was loaded. `changed`: end of the log when it last changed, from the checkpoint's head."""
         self._changed[number] = changed
+        self._highest_changed = max(self._highest_changed, number)

@@ -43,8 +43,10 @@ class Holder(NamedTuple):
     """Epoch that was granted to the client's connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+# Named tuples are created in half the time of frozen dataclasses.
+
+
+class Began(NamedTuple):
     least: int
     timeout_ms: int
     opened_at_ms: int
@@ -54,30 +56,26 @@ class Began:
     """Role of the client that began it; empty: it has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsAdded:
+class PartitionsAdded(NamedTuple):
     least: int
     topics: tuple[str, ...]
     """Full names of the topics."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionsAdded:
+class SubscriptionsAdded(NamedTuple):
     least: int
     subscriptions: tuple[tuple[str, str], ...]
     """(full name of the topic, name of the subscription)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(NamedTuple):
     least: int
     status: TransactionStatus
     """COMMITTING or ABORTING."""
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionEnded:
+class TransactionEnded(NamedTuple):
     """Every participant has the outcome. In a checkpoint: a remembered outcome."""
 
     least: int
@@ -88,8 +86,7 @@ class TransactionEnded:
     """In a checkpoint: the key under which the transaction began. Elsewhere None: the log contains its `Began`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     next_least: int
 
 
