@@ -31,13 +31,6 @@ class MemoryBudget:
         """Whether the held bytes exceed the limit."""
         return self.limit_bytes is not None and self.held_bytes > self.limit_bytes
 
-    def _grow(self, difference_bytes: int) -> None:
-        budget: MemoryBudget | None = self
-        while budget is not None:
-            budget.held_bytes += difference_bytes
-            assert budget.held_bytes >= 0, f"{budget.name} has negative usage"
-            budget = budget.parent
-
     def __repr__(self) -> str:
         return f"<MemoryBudget {self.name}: {self.held_bytes} of {self.limit_bytes} bytes>"
 
@@ -56,9 +49,14 @@ class Reservation:
         """Change the number of reserved bytes."""
         assert size_bytes >= 0
         difference = size_bytes - self.size_bytes
-        if difference:
-            self.size_bytes = size_bytes
-            self._budget._grow(difference)
+        if not difference:
+            return
+        self.size_bytes = size_bytes
+        budget: MemoryBudget | None = self._budget
+        while budget is not None:
+            budget.held_bytes += difference
+            assert budget.held_bytes >= 0, f"{budget.name} has negative usage"
+            budget = budget.parent
 
     def release(self) -> None:
         """Release all bytes."""

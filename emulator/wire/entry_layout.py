@@ -36,8 +36,8 @@ def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
     start = HEAD_BYTES
     if len(data) >= start and data.startswith(CHECKSUM_MAGIC):  # nearly always; read at once
         _, checksum, size = read_head(data)
-        if verify:
-            _verify(data, start - 4, checksum)
+        if verify and (found := crc32c(payload_from(data, CHECKSUM_BYTES))) != checksum:
+            raise _wrong_checksum(found, checksum)
     else:
         start, size = _unusual_head(data, verify=verify)
     end = start + size
@@ -55,7 +55,9 @@ def _unusual_head(data: bytes, *, verify: bool) -> tuple[int, int]:
         if len(data) < at + CHECKSUM_BYTES:
             raise Malformed(f"entry of {len(data)} bytes")
         if verify:
-            _verify(data, at + CHECKSUM_BYTES, read_size(data, at + 2)[0])
+            expected, found = read_size(data, at + 2)[0], crc32c(payload_from(data, at + CHECKSUM_BYTES))
+            if found != expected:
+                raise _wrong_checksum(found, expected)
         at += CHECKSUM_BYTES
     if len(data) < at + 4:
         raise Malformed(f"entry of {len(data)} bytes")
@@ -69,12 +71,10 @@ def _after_broker_metadata(data: bytes) -> int:
     return end
 
 
-def _verify(data: bytes, start: int, expected: int) -> None:
-    found = crc32c(payload_from(data, start))
-    if found != expected:
-        raise ProtocolError(
-            ServerError.ChecksumError, f"the entry's checksum is {found:#010x}, it says {expected:#010x}"
-        )
+def _wrong_checksum(found: int, expected: int) -> ProtocolError:
+    return ProtocolError(
+        ServerError.ChecksumError, f"the entry's checksum is {found:#010x}, it says {expected:#010x}"
+    )
 
 
 def payload_from(data: bytes, offset: int) -> bytes | memoryview:

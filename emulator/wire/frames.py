@@ -123,19 +123,11 @@ class FrameBuffer:
         (`failed`)."""
         if self.failed is not None:
             raise self.failed
-        if self._missing:
-            self._parts.append(data)
-            self._missing -= len(data)
-            self.held_bytes += len(data)
-            if self._missing > 0:
-                return []
-            data = b"".join(self._parts)
-            self._parts.clear()
-            self._missing = self.held_bytes = 0
-        return self._cut(data)
-
-    def _cut(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
+        if self._missing:
+            data = self._continued(data)
+            if self._missing:
+                return frames
         at, available = 0, len(data)
         bytes_max = self._frame_bytes_max
         while available - at >= 8:
@@ -159,6 +151,17 @@ class FrameBuffer:
         if at < available:
             self._wait_for(data[at:], at + 8 - available)
         return frames
+
+    def _continued(self, data: bytes) -> bytes:
+        """Add bytes to the incomplete frame. Return all of its bytes if none is missing any more."""
+        self._parts.append(data)
+        self._missing = max(0, self._missing - len(data))
+        self.held_bytes += len(data)
+        if not self._missing:
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self.held_bytes = 0
+        return data
 
     def _wait_for(self, rest: bytes, missing: int) -> None:
         self._parts.append(rest)

@@ -75,8 +75,8 @@ class CommandSpec(Generic[C]):
     stage: Execution = Execution.INLINE
     handle_group: Callable[..., int] | None = None
     """`handle_group(connection, command, frames, index)` executes several commands of this type at once, beginning with
-    this one, the frame of that index, and returns their number; 0: it has to be handled alone. Neither for TASK nor
-    with `requires`."""
+    this one, the frame of that index, and returns their number; 0: it has to be handled alone, as the last command of a
+    read always is. Neither for TASK nor with `requires`."""
     estimate_bytes: int = 0
     """Estimated memory of a waiting request, charged to the budget of its connection; TASK only."""
 
@@ -158,8 +158,10 @@ def dispatch(connection: CommandingConnection, frames: Sequence[Frame], index: i
         _reject_illegal(connection, type_, command)
         return 1
     value = row.decode(command)
-    if row.handle_group is not None and (handled := row.handle_group(connection, value, frames, index)):
-        return handled
+    if index + 1 < len(frames) and row.handle_group is not None:
+        handled = row.handle_group(connection, value, frames, index)
+        if handled:
+            return handled
     stage = row.stage
     try:
         if row.requires is not None and connection.authorizer is not None:

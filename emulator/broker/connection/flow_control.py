@@ -133,7 +133,7 @@ class FlowControl:
 
     def _check_region(self) -> None:
         """Pause reading if the clients of the region hold too much memory, and this one more than its share."""
-        if not self._clients.is_over or self.is_exempt or self.account.held_bytes <= SHARE_BYTES:
+        if self.account.held_bytes <= SHARE_BYTES or self.is_exempt or not self._clients.is_over:
             return
         if not self.is_paused_for_memory:
             self._clients.pause(self)
@@ -169,7 +169,8 @@ class FlowControl:
         self._publishes.resize(self.pending_bytes)
         if self.pending_bytes > PUBLISHES_BYTES_MAX:
             self.pause(PauseReason.PUBLISHES)
-        self._check_region()
+        if self.account.held_bytes > SHARE_BYTES:
+            self._check_region()
 
     def answered(self, size_bytes: int) -> None:
         """Release the bytes of admitted entries that have their outcome."""

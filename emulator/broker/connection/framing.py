@@ -24,6 +24,8 @@ class CommandReader:
         self._connection = connection
         self._frames = FrameBuffer(message_bytes_max + FRAME_PADDING_BYTES)
         self._small_reads = SmallReads()
+        self._incomplete_bytes = 0
+        """Number of received bytes of the incomplete frame after the last read."""
         self._unhandled: list[Frame] | None = None
         """Frames that were read and not handled since a command paused reading; None: none did."""
         self.confirmations: dict[SubscriptionView, list[AckCommand]] = {}
@@ -47,16 +49,22 @@ class CommandReader:
         except ProtocolError as problem:
             connection.close_with_error(problem)
             return
-        connection.flow_control.count_incomplete(self._frames.held_bytes)
-        if not frames:
-            if self._small_reads.is_slow_after(len(data)):
-                connection.coalesce_reads()
-            return
-        self._small_reads.reset()
+        if self._incomplete_bytes or self._frames.held_bytes:
+            self._note_incomplete(len(data), completes=bool(frames))
         if self._unhandled is None:
-            self._handle(frames)
+            if frames:
+                self._handle(frames)
         else:  # a transport may deliver bytes that it had already read when reading was paused
             self._unhandled += frames
+
+    def _note_incomplete(self, read_bytes: int, *, completes: bool) -> None:
+        """Count the incomplete frame that a read began or continued; `completes`: it completed others, or this one."""
+        self._incomplete_bytes = self._frames.held_bytes
+        self._connection.flow_control.count_incomplete(self._incomplete_bytes)
+        if completes:
+            self._small_reads.reset()
+        elif self._small_reads.is_slow_after(read_bytes):
+            self._connection.coalesce_reads()
 
     def resume(self) -> None:
         """Handle the frames that were not handled when reading paused."""
@@ -84,15 +92,15 @@ class CommandReader:
         except ProtocolError as problem:
             connection.close_with_error(problem)
         finally:
-            self._end_read()
+            flow_control.admitted()
+            if self.confirmations:
+                self._write_cursors()
 
-    def _end_read(self) -> None:
-        """Charge the publishes of one read, and write each of its cursors once."""
-        self._connection.flow_control.admitted()
-        if self.confirmations:
-            confirmations, self.confirmations = self.confirmations, {}
-            for subscription, waiting in confirmations.items():
-                self._connection.tasks.start(_confirm(self._connection, subscription, waiting))
+    def _write_cursors(self) -> None:
+        """Write each cursor of one read once, and then respond to its acknowledgements."""
+        confirmations, self.confirmations = self.confirmations, {}
+        for subscription, waiting in confirmations.items():
+            self._connection.tasks.start(_confirm(self._connection, subscription, waiting))
 
 
 def _check_handshake_frame(size_bytes: int) -> None:

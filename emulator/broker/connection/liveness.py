@@ -55,8 +55,8 @@ class Liveness:
         self._timer: asyncio.TimerHandle | None = None
         self._handshake_timer: asyncio.TimerHandle | None = None
         """Timer of the handshake's time limit."""
-        self._heard = asyncio.Event()
-        """Set when bytes arrive; `is_alive` clears it to wait for the next ones."""
+        self._heard: asyncio.Event | None = None
+        """Set when bytes arrive; None unless `is_alive` waits for them."""
         self._pinged = False
         """True when no bytes have arrived since the last PING was sent."""
         self.written_bytes = 0
@@ -98,7 +98,9 @@ class Liveness:
     def heard(self) -> None:
         """Record that bytes arrived."""
         self._pinged = False
-        self._heard.set()
+        if self._heard is not None:
+            self._heard.set()
+            self._heard = None
 
     def hurry(self, interval_ms: int) -> None:
         """Send the next PING within this interval, even if it was due later. 0: no effect."""
@@ -148,12 +150,14 @@ class Liveness:
             return False
         if connection.flow_control.is_paused_by_region:
             return await self._is_open_at_the_client()
-        self._heard.clear()
+        if self._heard is None:
+            self._heard = asyncio.Event()
+        heard = self._heard
         connection.write(PING_FRAME)
         received = self._count_received()
         try:
             async with asyncio.timeout(LIVENESS_SECONDS):
-                await self._heard.wait()
+                await heard.wait()
         except TimeoutError:
             return (
                 connection.is_open

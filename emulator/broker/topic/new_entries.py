@@ -70,28 +70,30 @@ def read_part(part: Part, from_entry_id: int, entries_max: int) -> list[StoredEn
 class NewEntries(Sequence[StoredEntry]):
     """The entries of one append. Their ids follow each other."""
 
-    __slots__ = ("_count", "parts", "size_bytes")
+    __slots__ = ("_alone", "_count", "parts", "size_bytes")
 
     def __init__(self, entries: Iterable[StoredEntry] = ()) -> None:
         self.parts: list[Part] = []
         self.size_bytes = 0
         """Size of the data."""
         self._count = 0
+        self._alone: list[StoredEntry] | None = None
+        """The last part if its entries are in no group; None: it is a group, or there is none."""
         for entry in entries:
             self.append(entry)
 
     def append(self, entry: StoredEntry) -> None:
         self.size_bytes += len(entry.data)
         self._count += 1
-        last = self.parts[-1] if self.parts else None
-        if isinstance(last, list):
-            last.append(entry)
-        else:
-            self.parts.append([entry])
+        if self._alone is None:
+            self._alone = []
+            self.parts.append(self._alone)
+        self._alone.append(entry)
 
     def append_group(self, group: EntryGroup) -> None:
         self.size_bytes += group.size_bytes
         self._count += len(group)
+        self._alone = None
         self.parts.append(group)
 
     @property

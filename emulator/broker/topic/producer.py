@@ -35,10 +35,11 @@ from emulator.wire.codec_hot.publishing import (
     NO_PREVIOUS_ENTRY,
     SendCommand,
     encode_peer_receipt,
+    encode_receipt,
     encode_receipts,
 )
 from emulator.wire.entry import with_transaction
-from emulator.wire.entry_layout import ensure_checksum
+from emulator.wire.entry_layout import CHECKSUM_MAGIC, ensure_checksum
 from emulator.wire.markers import decode_marker
 from emulator.wire.message_metadata import EntryInfo, check_properties
 
@@ -228,14 +229,6 @@ class ConnectedProducer:
         is_same_id = other.connection is self.connection and other.producer_id == self.producer_id
         return is_same_id or other.producer_name == self.producer_name
 
-    @property
-    def _limits(self) -> EntrySizeLimits:
-        return (
-            self.topic.publishing.client_limits
-            if self.source_region is None
-            else self.topic.publishing.limits
-        )
-
     def slow_down(self, seconds: float) -> None:
         self.connection.flow_control.slow_down(seconds)
 
@@ -249,7 +242,8 @@ class ConnectedProducer:
         """Admit one entry to the topic; `Topic.flush` issues it. Return its stored size in bytes, which count as
         pending until it is acknowledged. ProtocolError when it is rejected; then the producer may be closed (A2)."""
         try:
-            data = ensure_checksum(data)
+            if not data.startswith(CHECKSUM_MAGIC):
+                data = ensure_checksum(data)
             info = self._scan(data, verify=True)
             if self.source_region is None:
                 # Another region may have stored such an entry before it refused them: its replication must not stop.
@@ -263,7 +257,9 @@ class ConnectedProducer:
         if send.txn_least is not None or info.txn is not None:
             data, info = self._in_transaction(send, data, info)
         size_bytes = len(data)
-        refusal = self._check(self.publisher, info, marker, size_bytes, self._limits)
+        publishing = self.topic.publishing
+        limits = publishing.client_limits if self.source_region is None else publishing.limits
+        refusal = self._check(self.publisher, info, marker, size_bytes, limits)
         if refusal is None and info.deliver_at_time_ms is not None:
             refusal = self._check_delay(info.deliver_at_time_ms)
         if refusal is None and self.source_region is not None:
@@ -373,18 +369,29 @@ class ConnectedProducer:
             acknowledged_bytes = sum([publish.size_bytes for publish in publishes])
             messages = sum([publish.messages for publish in publishes])
         self.published.add(messages, acknowledged_bytes)
-        self.topic.metrics.note_published(messages, acknowledged_bytes)
-        if not self.attached:
-            return
-        self.pending_bytes -= acknowledged_bytes
-        self.connection.flow_control.answered(acknowledged_bytes)
-        if self.request.is_compact_stream and self.source_region is not None:
-            self.connection.send_receipts(encode_peer_receipt(self.producer_id, *_range_of(publishes)))
-        else:
-            receipts = self._receipts(publishes)
-            self.connection.send_receipts(encode_receipts(self.producer_id, self.topic.ledger_id, receipts))
+        if self.attached:
+            self.pending_bytes -= acknowledged_bytes
+            self.connection.flow_control.answered(acknowledged_bytes)
+            self.connection.send_receipts(self._receipts(publishes))
 
-    def _receipts(self, publishes: Sequence[Pending]) -> list[tuple[int, int, int]]:
+    def _receipts(self, publishes: Sequence[Pending]) -> bytes:
+        """Return the frames of the receipts."""
+        is_client, first = self.source_region is None, publishes[0]
+        if is_client and len(publishes) == 1 and isinstance(first, PendingPublish):
+            send = first.send
+            assert send is not None, "the region itself has no producer"
+            return encode_receipt(
+                self.producer_id,
+                send.sequence_id,
+                send.highest_sequence_id,
+                self.topic.ledger_id,
+                first.entry_id,
+            )
+        if not is_client and self.request.is_compact_stream:
+            return encode_peer_receipt(self.producer_id, *_range_of(publishes))
+        return encode_receipts(self.producer_id, self.topic.ledger_id, self._receipt_ids(publishes))
+
+    def _receipt_ids(self, publishes: Sequence[Pending]) -> list[tuple[int, int, int]]:
         """Return (entry id, sequence id, highest sequence id) of each receipt; see `encode_receipts`."""
         receipts: list[tuple[int, int, int]] = []
         is_client = self.source_region is None

@@ -311,11 +311,17 @@ class Topic:
         """Pass the publishes, stored ones and duplicates, to their attachments, in the order of their sends."""
         by_attachment: dict[Attachment, list[Pending]] = {}
         last, of_last = None, []
+        messages = size_bytes = 0
         for publish in batch:
             attachment = publish.attachment
             if attachment is not last:
                 last, of_last = attachment, by_attachment.setdefault(attachment, [])
             of_last.append(publish)
+            if not isinstance(publish, PendingPublish) or publish.send is not None:
+                messages += publish.messages
+                size_bytes += publish.size_bytes
+        if messages:
+            self.metrics.note_published(messages, size_bytes)
         for attachment, publishes in by_attachment.items():
             attachment.stored(publishes)
 

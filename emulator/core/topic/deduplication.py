@@ -103,7 +103,11 @@ class ProducerDeduplication:
             if compared <= progress.pushed:
                 return _DUPLICATE
         if not is_chunk_not_last:
-            self._touch(name, progress).pushed = last
+            if progress is None:
+                progress = self._remember(name)
+            else:
+                self._progress.move_to_end(name)
+            progress.pushed = last
         return _ACCEPT
 
     def highest_admitted(self, name: str) -> int:
@@ -114,7 +118,11 @@ class ProducerDeduplication:
     def persisted(self, name: str, highest_sequence_id: int) -> None:
         """Note that all messages up to this sequence id are durable. Called for new entries, and when the log is read
         again after a start."""
-        progress = self._touch(name, self._progress.get(name))
+        progress = self._progress.get(name)
+        if progress is None:
+            progress = self._remember(name)
+        else:
+            self._progress.move_to_end(name)
         if highest_sequence_id > progress.persisted:
             progress.persisted = highest_sequence_id
             if highest_sequence_id > progress.pushed:
@@ -125,14 +133,11 @@ class ProducerDeduplication:
         progress = self._progress.get(name)
         return -1 if progress is None else progress.persisted
 
-    def _touch(self, name: str, progress: _Progress | None) -> _Progress:
-        """Mark a name as the most recently used. `progress`: its sequence ids; None: the name is new."""
-        if progress is None:
-            progress = self._progress[name] = _Progress(-1)
-            if len(self._progress) > self._names_max:
-                self._progress.popitem(last=False)
-        else:
-            self._progress.move_to_end(name)
+    def _remember(self, name: str) -> _Progress:
+        """Add a new name as the most recently used."""
+        progress = self._progress[name] = _Progress(-1)
+        if len(self._progress) > self._names_max:
+            self._progress.popitem(last=False)
         return progress
 
     def __len__(self) -> int:

@@ -136,6 +136,8 @@ class TopicState:
         if not self.deduplicates:
             return facts.num_chunks <= 1 or self._admit_chunk(facts)
         sequence_id = facts.sequence_id
+        if facts.num_messages == 1 and facts.num_chunks <= 1 and facts.highest_sequence_id <= sequence_id:
+            return self.deduplication.admit(facts.producer_name, sequence_id, sequence_id) is _ACCEPT
         last = last_sequence_id(sequence_id, facts.highest_sequence_id, facts.num_messages)
         verdict = self.deduplication.admit(
             facts.producer_name, sequence_id, last, is_chunk_not_last=is_inner_chunk(facts)
@@ -190,10 +192,14 @@ class TopicState:
             self._fold_unreadable(entry_id, facts)
         else:
             self.last_data = _new_tuple(LastData, (entry_id, facts.num_messages if facts.is_batch else -1))
-        if self.deduplicates and source is None and not is_inner_chunk(facts):
-            last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
+        if source is not None:
+            return
+        if self.deduplicates and (facts.num_chunks <= 1 or not is_inner_chunk(facts)):
+            last = facts.sequence_id
+            if facts.num_messages != 1 or facts.highest_sequence_id > last:
+                last = last_sequence_id(last, facts.highest_sequence_id, facts.num_messages)
             self.deduplication.persisted(facts.producer_name, last)
-        if facts.num_chunks > 1 and source is None:
+        if facts.num_chunks > 1:
             chunk = chunk_of(facts)
             if chunk is not None:
                 self.chunk_tracker.stored(facts.producer_name, chunk)

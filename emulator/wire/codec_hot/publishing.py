@@ -68,7 +68,9 @@ def usual_send(command: bytes) -> SendCommand | None:
     try:
         if command[3] != size or command[4] != 0x08:
             return None
-        producer_id, at = read_varint(command, 5)
+        producer_id, at = command[5], 6
+        if producer_id > 127:
+            producer_id, at = read_varint(command, 5)
         if command[at] != 0x10:
             return None
         sequence_id, at = read_varint(command, at + 1)
@@ -217,8 +219,14 @@ def send_frame(
 def encode_receipt(
     producer_id: int, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int
 ) -> bytes:
-    """Return the frame of one receipt. Entry id -1: the entry is a duplicate and was not stored."""
-    return encode_receipts(producer_id, ledger_id, ((entry_id, sequence_id, highest_sequence_id),))
+    """Return the frame of one receipt, as `encode_receipts` does. Entry id -1: the entry is a duplicate and was not
+    stored."""
+    entry = varint(entry_id)
+    heads = _receipt_id_heads(ledger_id if entry_id >= 0 else -1)
+    body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id) + heads[len(entry)] + entry
+    if highest_sequence_id:
+        body += b"\x20" + varint(highest_sequence_id)
+    return _RECEIPT_HEADS[len(body)] + body
 
 
 def encode_receipts(producer_id: int, ledger_id: int, receipts: Iterable[tuple[int, int, int]]) -> bytes:

@@ -10,9 +10,12 @@ import asyncio
 import contextlib
 import select
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -27,6 +30,8 @@ from emulator.wire.entry import plain_entry
 from emulator.wire.frames import PING_FRAME, FrameBuffer, simple_frame
 from tests.broker.regions import DEADLINE_SECONDS, Regions, regions, until
 
+CALLS_PER_MESSAGE_MAX = 48
+"""Calls of functions of the broker, without those that the messages of a commit share."""
 ITERATIONS_MAX = 5
 """Of the event loop, from polling the sockets to writing the receipts: poll, read, append, commit, acknowledge."""
 
@@ -163,6 +168,34 @@ async def test_messages_of_many_connections_share_wake_ups_one_append_and_one_co
         assert sorted(of[0].entry_id for of in receipts) == [*range(connections)]
         for client in clients:
             client.socket.close()
+
+
+async def test_a_message_costs_few_calls_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor time of a message that is alone in its read is that of some forty calls, from the bytes read to
+    the receipt. What is equal for all messages of a commit is called once."""
+    async with regions("us", deduplication=True) as world:
+        clients = [RawClient(number, world) for number in range(20)]
+        for client in clients:
+            await client.open("orders")
+        counts, calls = Counts(monkeypatch), Counter[str]()
+        for client in clients:
+            client.send(0)
+        wait_until_arrived(clients)
+        sys.setprofile(lambda frame, event, _: count_call(calls, frame) if event == "call" else None)
+        try:
+            await until(lambda: counts.calls["write"] >= len(clients))
+        finally:
+            sys.setprofile(None)
+        for client in clients:
+            client.receipts(1)
+            client.socket.close()
+        assert sum(calls.values()) <= CALLS_PER_MESSAGE_MAX * len(clients), calls
+
+
+def count_call(calls: Counter[str], frame: FrameType) -> None:
+    code = frame.f_code
+    if "/emulator/" in code.co_filename:
+        calls[f"{Path(code.co_filename).stem}.{code.co_qualname}"] += 1
 
 
 async def test_the_receipts_of_all_topics_of_a_connection_are_one_write_per_commit(
