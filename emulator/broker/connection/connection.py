@@ -120,7 +120,8 @@ class ClientConnection(asyncio.Protocol):
         self.transaction_keys = TransactionKeys()
         self.tasks = TaskGroup()
         self._responses: list[bytes] = []
-        """Encoded responses that are sent in the next iteration of the event loop, or before the next write."""
+        """Encoded responses. Those to the commands of a read are sent at its end, others in the next
+        iteration of the event loop; in any case before the next write."""
         self._are_receipts_only = True
         """Whether all of `_responses` are receipts, whose number the publishes bound."""
         self._transport: asyncio.Transport | None = None
@@ -187,13 +188,13 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes whose amount is bounded by the client's requests and permits: messages, receipts, PINGs."""
         if self._responses:
-            self._send_responses(data)
+            self.send_responses(data)
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self.liveness.written_bytes += len(data)
 
     def answer_soon(self, data: bytes) -> None:
-        """Send a response, in one write with the other responses of this iteration of the event loop."""
+        """Send a response, in one write with the other responses of the same read or iteration of the event loop."""
         self._write_soon(data)
         self._are_receipts_only = False
 
@@ -207,16 +208,17 @@ class ClientConnection(asyncio.Protocol):
             self._write_soon(data)
 
     def _write_soon(self, data: bytes) -> None:
-        if not self._responses:
-            asyncio.get_running_loop().call_soon(self._send_responses)
+        if not self._responses and not self.reader.is_reading:
+            asyncio.get_running_loop().call_soon(self.send_responses)
         self._responses.append(data)
 
-    def _send_responses(self, last: bytes = b"") -> None:
+    def send_responses(self, last: bytes = b"") -> None:
         """Send the encoded responses, and `last` behind them in the same write."""
+        if not self._responses:
+            return
         responses, self._responses = self._responses, []
         are_receipts_only, self._are_receipts_only = self._are_receipts_only, True
-        if responses:
-            (self.write if are_receipts_only else self.answer)(b"".join((*responses, last)))
+        (self.write if are_receipts_only else self.answer)(b"".join((*responses, last)))
 
     def answer(self, data: bytes) -> None:
         """Send a response. Reading pauses while the client leaves more than `ANSWERS_BYTES_MAX` unread."""
@@ -237,7 +239,7 @@ class ClientConnection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection in an orderly way: written bytes are sent, pending requests are cancelled."""
         self.tasks.close()
-        self._send_responses()
+        self.send_responses()
         if self._transport is not None:
             self._transport.close()
 

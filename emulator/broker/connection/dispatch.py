@@ -6,12 +6,13 @@ authorized; then it is handled, and its memory counted.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from emulator.broker.authorization import ProtectedResource, TrustLevel
 from emulator.broker.authorizer import Authorizer
@@ -50,7 +51,19 @@ class Execution(Enum):
     Later commands do not wait for it."""
 
 
-Work = PendingResponse | Coroutine[Any, Any, None]
+class Continuation(NamedTuple):
+    """A request that waits for a single future and then usually needs no task."""
+
+    awaited: asyncio.Future[Any]
+    """The future, which must not be cancelled. Its StorageError or ProtocolError rejects the request."""
+    proceed: Callable[[Any], Work | None]
+    """`proceed(result)` does the rest, or returns the work that is left. Its StorageError or ProtocolError rejects the
+    request."""
+    end: Callable[[], None]
+    """Called instead of `proceed` when the request is rejected, or the connection has ended."""
+
+
+Work = PendingResponse | Continuation | Coroutine[Any, Any, None]
 """Result of a TASK row. A coroutine runs in a task of the connection, and ends with it."""
 
 
@@ -116,7 +129,11 @@ class CommandingConnection(Protocol):
     def answer(self, data: bytes) -> None: ...
 
     def answer_soon(self, data: bytes) -> None:
-        """Send a response in one write with the other responses of this iteration of the event loop."""
+        """Send a response in one write with the other responses of the same read or iteration of the event loop."""
+        ...
+
+    def send_responses(self) -> None:
+        """Send what `answer_soon` has kept; called at the end of a read."""
         ...
 
     def coalesce_reads(self) -> None:
@@ -172,8 +189,8 @@ def dispatch(connection: CommandingConnection, frames: Sequence[Frame], index: i
             row.handle(connection, value)
         else:
             begin(connection, row, value)
-    except ProtocolError as problem:
-        refuse(connection, row, value, problem)
+    except (ProtocolError, StorageError) as failure:
+        _reject(connection, row, value, failure)
     return 1
 
 
@@ -199,17 +216,22 @@ def repeat(connection: CommandingConnection, row: AnyCommandSpec, value: Any) ->
 
 def begin(connection: CommandingConnection, row: AnyCommandSpec, value: Any) -> None:
     """Start a request that may have to wait; its memory is charged until it is done. ProtocolError."""
-    work: Work | None = row.handle(connection, value)
+    _await(connection, row, value, row.handle(connection, value))
+
+
+def _await(connection: CommandingConnection, row: AnyCommandSpec, value: Any, work: Work | None) -> None:
     if work is None:
         return
     if isinstance(work, PendingResponse):
-        reject = partial(_reject_started, connection, row, value)
-        connection.pending_responses.add(work, row.estimate_bytes, reject)
+        connection.pending_responses.add(work, row.estimate_bytes, partial(_reject, connection, row, value))
         return
     charge = connection.flow_control.charge_request(row.estimate_bytes)
-    connection.tasks.start(
-        _carry_out(connection, row, value, work), partial(_end_request, connection, work, charge)
-    )
+    if isinstance(work, Continuation):
+        work.awaited.add_done_callback(partial(_continue, connection, row, value, work, charge))
+    else:
+        connection.tasks.start(
+            _carry_out(connection, row, value, work), partial(_end_request, connection, work, charge)
+        )
 
 
 def _end_request(
@@ -219,6 +241,29 @@ def _end_request(
     connection.flow_control.release_request(charge)
 
 
+def _continue(
+    connection: CommandingConnection,
+    row: AnyCommandSpec,
+    value: Any,
+    work: Continuation,
+    charge: Reservation,
+    awaited: asyncio.Future[Any],
+) -> None:
+    """Continue a request whose future has a result, or reject it."""
+    connection.flow_control.release_request(charge)
+    failure = awaited.exception()
+    if failure is not None or not connection.is_open:
+        work.end()
+        if failure is not None and connection.is_open:
+            assert isinstance(failure, ProtocolError | StorageError), failure
+            _reject(connection, row, value, failure)
+        return
+    try:
+        _await(connection, row, value, work.proceed(awaited.result()))
+    except (ProtocolError, StorageError) as problem:
+        _reject(connection, row, value, problem)
+
+
 async def _carry_out(
     connection: CommandingConnection, row: AnyCommandSpec, value: Any, work: Coroutine[Any, Any, None]
 ) -> None:
@@ -226,13 +271,13 @@ async def _carry_out(
     try:
         await work
     except (ProtocolError, StorageError) as failure:
-        _reject_started(connection, row, value, failure)
+        _reject(connection, row, value, failure)
 
 
-def _reject_started(
+def _reject(
     connection: CommandingConnection, row: AnyCommandSpec, value: Any, failure: ProtocolError | StorageError
 ) -> None:
-    """Reject a request that was started."""
+    """Reject a request; a failure of the store is an error of its own type."""
     if isinstance(failure, StorageError):
         failure = ProtocolError(ServerError.PersistenceError, str(failure))
     refuse(connection, row, value, failure)

@@ -32,6 +32,8 @@ class CommandReader:
         """Acknowledgements of the present read whose client expects a response."""
         self.read_ms: int | None = None
         """Wall clock time in ms at which the present commands were read; None until a command needs it."""
+        self.is_reading = False
+        """Whether the commands of a read are being handled; the responses to them are sent when it ends."""
         self.is_broken = False
         """True after the client violated the protocol: its further commands are ignored."""
 
@@ -75,7 +77,7 @@ class CommandReader:
         """Handle commands until reading is paused; keep the rest in `_unhandled`."""
         connection = self._connection
         flow_control = connection.flow_control
-        self.read_ms = None
+        self.read_ms, self.is_reading = None, True
         try:
             at = 0
             while at < len(frames):
@@ -92,9 +94,11 @@ class CommandReader:
         except ProtocolError as problem:
             connection.close_with_error(problem)
         finally:
+            self.is_reading = False
             flow_control.admitted()
             if self.confirmations:
                 self._write_cursors()
+            connection.send_responses()
 
     def _write_cursors(self) -> None:
         """Write each cursor of one read once, and then respond to its acknowledgements."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import ProtectedResource
 from emulator.broker.connection import schemas
-from emulator.broker.connection.dispatch import Work
+from emulator.broker.connection.dispatch import Continuation, Work
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import ConnectedProducer
 from emulator.broker.topic_directory.loaded_topic import OpenMode, retry_delays
 from emulator.core.admission import Peer
-from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
+from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.wire.codec_hot.opening import encode_success
 from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.commands import CloseProducer, CreateProducer, SendError
@@ -31,21 +32,60 @@ NAME_LENGTH_MAX = 4_096
 """Maximum length of a producer's name, which deduplication, grants and records of fenced producers store for long."""
 
 
-def create(connection: ClientConnection, command: CreateProducer) -> Work:
+def create(connection: ClientConnection, command: CreateProducer) -> Work | None:
     """Open a producer, or put it into the wait queue. `ClientProducers` sends the response when the topic decides. The
     request is registered as it is read, because the next one may be the CLOSE_PRODUCER of the same id."""
     if command.producer_id in connection.producers.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     connection.producers.check_count(command.producer_id)
+    if len(command.producer_name) > NAME_LENGTH_MAX:
+        sentence = (
+            f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
+        )
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
     connection.producers.opening[command.producer_id] = command
-    return _create(connection, command)
+    if connection.peer is not None:
+        return _create(connection, command)
+    end = partial(connection.producers.end_opening, command)
+    try:
+        topic = connection.region.directory.request(command.topic, OpenMode.CREATE)
+    except GeoemuError:
+        end()
+        raise
+    if isinstance(topic, asyncio.Future):
+        return Continuation(topic, partial(_create_on, connection, command), end)
+    return _create_on(connection, command, topic)
+
+
+def _create_on(connection: ClientConnection, command: CreateProducer, topic: Topic) -> Work | None:
+    """Open a client's producer on a topic, at once unless it has to wait for anything."""
+    name = _name_of(connection, command)
+    if _has_to_wait(connection, command, topic, name):
+        return _create(connection, command)
+    try:
+        connection.region.topic_rules.check_open_to_clients(topic.full_name)
+        schemas.check_without_schema(connection, topic.name)
+        _request_access(connection, _new_producer(connection, command, topic, name), topic)
+    finally:
+        connection.producers.end_opening(command)
+    return None
+
+
+def _has_to_wait(connection: ClientConnection, command: CreateProducer, topic: Topic, name: str) -> bool:
+    """Whether `_open` may have to wait for a client's producer on a topic that was loaded just now."""
+    return (
+        topic.closed
+        or schemas.is_registered(command.schema)
+        or bool(command.initial_subscription_name)
+        or topic.retention.has_quotas
+        or topic.publishing.is_pending
+        or _producer_named(topic, name) is not None
+        or connection.region.directory.failed_stores.producer_delay(topic.full_name) > 0
+    )
 
 
 async def _create(connection: ClientConnection, command: CreateProducer) -> None:
     try:
-        if len(command.producer_name) > NAME_LENGTH_MAX:
-            sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
-            raise ProtocolError(ServerError.NotAllowedError, sentence)
         if connection.peer is not None:
             topic_name = connection.region.check_topic(command.topic)
             connection.region.topic_rules.check_not_deleted(topic_name, connection.peer.region)
@@ -91,16 +131,25 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     version = await schemas.register_producer_schema(connection, topic.name, command.schema)
     if command.initial_subscription_name:
         await _create_initial_subscription(topic, command.initial_subscription_name)
-    name = command.producer_name or connection.region.incarnation.new_producer_name()
-    publisher_of = connection.region.environment.components.connections.publisher_of
-    publisher = publisher_of(connection.peer, name, connection.address)
-    producer = ConnectedProducer(connection, command.producer_id, topic, name, publisher, command)
+    producer = _new_producer(connection, command, topic, _name_of(connection, command))
     producer.schema_version = version
     try:
         await _enter(connection, producer, topic)
     except BaseException:
         topic.access.left(producer, "its client stopped waiting")
         raise
+
+
+def _name_of(connection: ClientConnection, command: CreateProducer) -> str:
+    return command.producer_name or connection.region.incarnation.new_producer_name()
+
+
+def _new_producer(
+    connection: ClientConnection, command: CreateProducer, topic: Topic, name: str
+) -> ConnectedProducer:
+    publisher_of = connection.region.environment.components.connections.publisher_of
+    publisher = publisher_of(connection.peer, name, connection.address)
+    return ConnectedProducer(connection, command.producer_id, topic, name, publisher, command)
 
 
 async def _enter(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
@@ -114,6 +163,11 @@ async def _enter(connection: ClientConnection, producer: ConnectedProducer, topi
         await _replace_former(connection, producer, topic)
         await topic.issued_so_far()
         waits = False  # other producers may publish without end
+    _request_access(connection, producer, topic)
+
+
+def _request_access(connection: ClientConnection, producer: ConnectedProducer, topic: Topic) -> None:
+    """Request access to the topic, unless the client has closed the producer meanwhile."""
     command = producer.request
     if connection.producers.opening.get(command.producer_id) is not command or not connection.is_open:
         topic.access.left(producer, "its client stopped waiting")

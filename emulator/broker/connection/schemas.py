@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from emulator.core.schemas.versions import version_bytes, version_number
 from emulator.errors import ProtocolError, ServerError
@@ -30,13 +30,23 @@ async def register_producer_schema(
 ) -> bytes:
     """Return the version of a producer's schema, registered if it is new; empty without a schema or for AUTO_CONSUME.
     ProtocolError when the schema is missing, incompatible or must not be registered; StorageError."""
-    schemas, is_region = connection.region.schemas, connection.peer is not None
-    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
-        if not is_region and schemas.requires_schema(topic):
-            raise ProtocolError(ServerError.IncompatibleSchema, WITHOUT_SCHEMA)
+    if not is_registered(schema):
+        check_without_schema(connection, topic)
         return b""
-    may_add = is_region or schemas.may_register(topic)
+    schemas = connection.region.schemas
+    may_add = connection.peer is not None or schemas.may_register(topic)
     return version_bytes(await schemas.register(topic, schema, may_add=may_add))
+
+
+def is_registered(schema: Schema | None) -> TypeGuard[Schema]:
+    """Whether a producer with this schema has to register it."""
+    return schema is not None and schema.type is not SchemaType.AUTO_CONSUME
+
+
+def check_without_schema(connection: ClientConnection, topic: TopicName) -> None:
+    """Raise ProtocolError for a client's producer without a schema if the topic requires one."""
+    if connection.peer is None and connection.region.schemas.requires_schema(topic):
+        raise ProtocolError(ServerError.IncompatibleSchema, WITHOUT_SCHEMA)
 
 
 async def check_consumer_schema(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
-from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
+from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind, Quotas, Retention
 from emulator.core.topic.retention import EVICT_TO, AgedEntry, Backlog, Exceeded, LogHold, LogHolds
 from emulator.errors import ProtocolError
 
@@ -136,6 +136,11 @@ class TopicRetention:
         self._backlog_bytes = components.backlog_bytes
         self._exceeded = components.exceeded
         self._trimming = components.trimming
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether `before_producers` has to be awaited."""
+        return self.quota_refusal is not None or bool(self._topic.policies[BACKLOG_QUOTAS])
 
     async def _entries_from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
         """Yield readable entries from an id on, until their end or until the topic is closed. StorageError."""

@@ -116,24 +116,41 @@ class TopicDirectory:
 
         A caller that awaits anything afterwards must check `topic.closed` before it uses the topic.
         """
-        if self._closed:
-            raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
-        loop = asyncio.get_running_loop()
-        parsed = self._check(name)
-        self._damaged.check(str(parsed))
-        slot = self._slots.setdefault(str(parsed), LoadedTopic(parsed))
-        slot.requested_at = loop.time()
-        if slot.state is LoadState.SERVING:
-            assert slot.topic is not None
+        slot = self._requested_slot(name)
+        if slot.topic is not None and slot.state is LoadState.SERVING:
             return slot.topic
-        waiter: asyncio.Future[Topic] = loop.create_future()
-        slot.waiters[waiter] = mode
-        if slot.state is LoadState.ABSENT:
-            self._begin_opening(slot)
+        waiter = self._wait_for(slot, mode)
         try:
             return await waiter
         finally:
             slot.waiters.pop(waiter, None)
+
+    def request(self, name: str, mode: OpenMode) -> Topic | asyncio.Future[Topic]:
+        """As `acquire`, without a coroutine: return a loaded topic at once, otherwise a future, which must not be
+        cancelled."""
+        slot = self._requested_slot(name)
+        if slot.topic is not None and slot.state is LoadState.SERVING:
+            return slot.topic
+        return self._wait_for(slot, mode)
+
+    def _requested_slot(self, name: str) -> LoadedTopic:
+        if self._closed:
+            raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
+        parsed = self._check(name)
+        full_name = str(parsed)
+        self._damaged.check(full_name)
+        slot = self._slots.get(full_name)
+        if slot is None:
+            slot = self._slots[full_name] = LoadedTopic(parsed)
+        slot.requested_at = asyncio.get_running_loop().time()
+        return slot
+
+    def _wait_for(self, slot: LoadedTopic, mode: OpenMode) -> asyncio.Future[Topic]:
+        waiter: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+        slot.waiters[waiter] = mode
+        if slot.state is LoadState.ABSENT:
+            self._begin_opening(slot)
+        return waiter
 
     def _begin_opening(self, slot: LoadedTopic) -> None:
         self._openings += 1
