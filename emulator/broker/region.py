@@ -231,7 +231,7 @@ class Region:
             parsed = TopicName.parse(name)
         except ValueError as problem:
             raise ProtocolError(ServerError.InvalidTopicName, str(problem)) from None
-        if not self.policies.has_namespace(parsed.full_namespace):
+        if parsed.full_namespace not in self.policies.existing:
             raise ProtocolError(
                 ServerError.TopicNotFound,
                 f"namespace {parsed.full_namespace} does not exist in region {self.config.region}; "

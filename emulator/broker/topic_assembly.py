@@ -65,11 +65,14 @@ class Assembly:
             raise ProtocolError(ServerError.TopicNotFound, f"namespace {name.full_namespace} does not exist")
         if not name.is_persistent:
             return await self._create_non_persistent(name) if create else None
-        log = await self._region.store.open_log(str(name), create=create)
+        is_new = not self._region.store.has_log(name.text)
+        log = await self._region.store.open_log(name.text, create=create)
         if log is None:
             return None
-        await self._region.topic_rules.deletions.forget(str(name))
+        await self._region.topic_rules.deletions.forget(name.text)
         base = name.partitioned
+        if base is None and is_new and log.next_entry_id == 0:
+            return await self._create(name, log)  # D6: a topic without a log has no rows either
         if base is not None and name.partition_index < self._region.partitioned.count(base):
             await inherit_subscriptions(
                 self._region.store, name, log, self._region.environment.components.subscriptions
@@ -86,6 +89,21 @@ class Assembly:
         ledger_id = (self._region.incarnation.starts + 1 << NON_PERSISTENT_BITS) + self._non_persistent_count
         topic = await NonPersistentTopic.make(self._region, name, ledger_id, self._region.peers)
         self._set_up(topic)
+        return topic
+
+    async def _create(self, name: TopicName, log: Log) -> Topic:
+        """Return a persistent topic whose log was created just now."""
+        if self._remotes(self._region.policies.of_topic(name)):
+            await note_owing(self._region, name)
+        deduplicates = self._region.policies.of_topic(name)[DEDUPLICATION]
+        topic = self._topic_type.create(
+            self._region, name, log, deduplicates=deduplicates, peers=self._region.peers
+        )
+        try:
+            self._set_up(topic)
+        except BaseException:
+            topic.close("it cannot be served")
+            raise
         return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
@@ -116,7 +134,8 @@ class Assembly:
             remotes = self._remotes(topic.policies)
             if remotes and topic.keeps_messages and topic.subscriptions.are_replicable:
                 topic.subscriptions.replicated = ReplicatedSubscriptions(topic, remotes)
-            self._restore_subscriptions(topic)
+            if not topic.is_new:
+                self._restore_subscriptions(topic)
             for remote in remotes:
                 topic.replicators.add(remote)
         except BaseException:

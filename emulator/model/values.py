@@ -162,12 +162,17 @@ class TopicName:
     topic: str
     full_namespace: str = field(init=False, repr=False, compare=False)
     """`tenant/namespace`."""
-    _text: str = field(init=False, repr=False, compare=False)
+    text: str = field(init=False, repr=False, compare=False)
+    partitioned: TopicName | None = field(init=False, repr=False, compare=False)
+    """The partitioned topic, if the name is that of a partition; otherwise None."""
 
     def __post_init__(self) -> None:
         # Built once: opening a topic needs each of them a dozen times.
         object.__setattr__(self, "full_namespace", f"{self.tenant}/{self.namespace}")
-        object.__setattr__(self, "_text", f"{self.domain}://{self.full_namespace}/{self.topic}")
+        object.__setattr__(self, "text", f"{self.domain}://{self.full_namespace}/{self.topic}")
+        object.__setattr__(
+            self, "partitioned", self._partitioned() if _PARTITION_MARK in self.topic else None
+        )
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -205,16 +210,12 @@ class TopicName:
         match = _PARTITION.match(self.topic)
         return int(match["index"]) if match else -1
 
-    @property
-    def partitioned(self) -> TopicName | None:
-        """The partitioned topic, if the name is that of a partition; otherwise None."""
-        if _PARTITION_MARK not in self.topic:
-            return None
+    def _partitioned(self) -> TopicName | None:
         match = _PARTITION.match(self.topic)
         return replace(self, topic=match["base"]) if match else None
 
     def __str__(self) -> str:
-        return self._text
+        return self.text
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)

@@ -288,7 +288,7 @@ class Compaction:
         """Delete logs that interrupted compactions left, and start a compaction if the log has grown enough. Called
         when the topic accepts clients."""
         self._serves = True
-        if self._leftovers():
+        if not self._topic.is_new and self._leftovers():
             self._in_background(self._delete_leftovers())
         self._begin_if_grown()
 

@@ -75,7 +75,7 @@ def _known_partitions(
     not exist and is not created."""
     region = connection.region
     count = region.partitioned.count(topic)
-    if count or region.directory.exists(str(topic)):
+    if count or region.directory.exists(topic.text):
         return count
     if not command.may_create or not region.partitioned.may_be_created(topic):
         if connection.trust is TrustLevel.PEER:

@@ -69,6 +69,8 @@ class Policies:
         self._configured = configured or {}
         self._documents: dict[str, Mapping[str, Any]] = {}
         """Path -> the policies in its document, by name, as JSON."""
+        self.existing: dict[str, None] = {}
+        """The namespaces that exist, as `tenant/namespace`; only this class changes it."""
         self._paths_by_topic: dict[str, set[str]] = {}
         """Full name of a topic -> paths of the documents with its policies, those for other regions included."""
         self._resolved: dict[tuple[str, str], TopicPolicies] = {}
@@ -117,7 +119,7 @@ class Policies:
         return sorted(key.name for key in found if isinstance(key, TenantPath | NamespacePath))
 
     def has_namespace(self, name: str) -> bool:
-        return NamespacePath.text_of(name) in self._documents
+        return name in self.existing
 
     def of_namespace(self, name: str, policy: Policy[T]) -> T:
         """Return the value of a policy for the topics of a namespace that do not set it themselves."""
@@ -128,11 +130,11 @@ class Policies:
         """Return the effective policies of a topic."""
         if not self._paths_by_topic and (found := self._resolved.get((topic.full_namespace, ""))):
             return found
-        has_own_policies = str(topic.partitioned or topic) in self._paths_by_topic
+        has_own_policies = (topic.partitioned or topic).text in self._paths_by_topic
         return self._resolve(topic.full_namespace, topic if has_own_policies else None)
 
     def _resolve(self, namespace: str, topic: TopicName | None) -> TopicPolicies:
-        policy_topic = str(topic.partitioned or topic) if topic is not None else ""
+        policy_topic = (topic.partitioned or topic).text if topic is not None else ""
         found = self._resolved.get((namespace, policy_topic))
         if found is not None:
             return found
@@ -162,7 +164,7 @@ class Policies:
         """Apply the current policies to a topic that was loaded, and every later change until `detach`."""
         topic.apply(None, self.of_topic(topic.name))
         followers = self._followers.setdefault(topic.name.full_namespace, {})
-        followers[topic] = str(topic.name.partitioned or topic.name)
+        followers[topic] = (topic.name.partitioned or topic.name).text
 
     def detach(self, topic: PolicyFollower) -> None:
         """Stop applying policies to a topic that is unloaded."""
@@ -175,7 +177,7 @@ class Policies:
 
     def topic_policies_path(self, topic: TopicName, *, everywhere: bool) -> StoredKey:
         """Return the path of a topic's policies: for all regions of the cluster (`everywhere`), or for this region."""
-        policy_topic = str(topic.partitioned or topic)
+        policy_topic = (topic.partitioned or topic).text
         return (
             TopicPoliciesPath(policy_topic)
             if everywhere
@@ -262,6 +264,10 @@ class Policies:
         match parse_path(change.path):
             case TopicPoliciesPath(topic) | RegionTopicPoliciesPath(_, topic):
                 self._note_path(topic, change)
+            case NamespacePath(name) if change.value is not None:
+                self.existing[name] = None
+            case NamespacePath(name):
+                self.existing.pop(name, None)
         if change.value is None:
             self._documents.pop(change.path, None)
             return

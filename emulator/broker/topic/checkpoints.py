@@ -142,6 +142,11 @@ def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None
         ) from None
 
 
+def drops_overlaps(config: RegionConfig) -> bool:
+    """Whether batches that overlap the known sequence ids are dropped, as upstream does."""
+    return Compatibility(config.compatibility).follows_upstream("overlapping_batches")
+
+
 async def replay(
     config: RegionConfig,
     log: Log,
@@ -152,8 +157,7 @@ async def replay(
     """Apply the log's entries from an id on to the state, and note where the log begins and ends. Return the number of
     these entries. `scan` returns an entry's metadata. StorageError."""
     state.begins_at(log.first_entry_id)
-    compatibility = Compatibility(config.compatibility)
-    state.deduplication.drops_overlaps = compatibility.follows_upstream("overlapping_batches")
+    state.deduplication.drops_overlaps = drops_overlaps(config)
     at, count = from_entry_id, 0
     while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
         for entry in entries:

@@ -82,8 +82,11 @@ class TopicAccess:
         self._transactions = transactions
         grace_period_ms = region.config.settings.exclusive_grace_period_ms
         self._grace_seconds = grace_period_ms / 1000 if has_grace_period else 0.0
-        queued_before = stored_wait_queue(region.store, topic.full_name) if self._grace_seconds > 0 else {}
-        newest = newest_grant(region.store, topic.full_name)
+        queued_before, newest = {}, None
+        if not topic.is_new:
+            newest = newest_grant(region.store, topic.full_name)
+            if self._grace_seconds > 0:
+                queued_before = stored_wait_queue(region.store, topic.full_name)
         self._last_owner = "" if newest is None else newest.owner
         """Name of the last owner."""
         self.machine: Access = region.environment.components.topics.access(

@@ -38,7 +38,7 @@ class TopicTermination:
         self._access = access
         self._publishing = publishing
         self._subscriptions = subscriptions
-        self.is_terminated = topic.region.store.get(TerminatedKey.text_of(topic.full_name)) is not None
+        self.is_terminated = not topic.is_new and _is_stored(topic)
         """Whether the topic was terminated. Termination is final."""
 
     def refusal(self) -> ProtocolError:
@@ -75,3 +75,7 @@ class TopicTermination:
             self._access.left(waiting, "the topic was terminated")
         for producer in list(self._publishing.producers.values()):
             producer.connection.producers.close(producer)
+
+
+def _is_stored(topic: PublishingTopic) -> bool:
+    return topic.region.store.get(TerminatedKey.text_of(topic.full_name)) is not None

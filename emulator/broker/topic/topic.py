@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.topic.checkpoints import Checkpoints, check_is_whole, replay
+from emulator.broker.topic.checkpoints import Checkpoints, check_is_whole, drops_overlaps, replay
 from emulator.broker.topic.entry_cache import EntryCache
 from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.metrics import TopicMetrics
@@ -83,10 +83,12 @@ class Topic:
         *,
         deduplicates: bool,
         peers: Mapping[str, PeerLink],
+        is_new: bool = False,
     ) -> None:
         self.region = region
+        self.is_new = is_new
         self.name = name
-        self.full_name = str(name)
+        self.full_name = name.text
         self.policies = DEFAULTS
         """The effective policies; replaced by `apply`."""
         self.log = log
@@ -146,6 +148,21 @@ class Topic:
         return _limits_of(self.region.environment.components.topics.topic_limits, self.policies)
 
     # Loading.
+
+    @classmethod
+    def create(
+        cls,
+        region: RegionServices,
+        name: TopicName,
+        log: Log,
+        *,
+        deduplicates: bool,
+        peers: Mapping[str, PeerLink],
+    ) -> Topic:
+        """Return a topic whose log was created just now: nothing of it is stored, so nothing is read."""
+        topic = cls(region, name, log, deduplicates=deduplicates, peers=peers, is_new=True)
+        topic.state.deduplication.drops_overlaps = drops_overlaps(region.config)
+        return topic
 
     @classmethod
     async def load(

@@ -44,6 +44,8 @@ class TopicView(Protocol):
     name: TopicName
     full_name: str
     log: Log
+    is_new: bool
+    """Whether the topic was created when it was loaded: then the store has no row of it."""
     ledger_id: int
     """Ledger id of the topic's log: the first half of every position here."""
     policies: TopicPolicies

@@ -1,4 +1,4 @@
-"""The topics of a region, and which of them are loaded (docs/components/topic-directory.md, D1 to D5).
+"""The topics of a region, and which of them are loaded (docs/components/topic-directory.md, D1 to D6).
 
 One slot per name. A slot leaves the table when it is ABSENT and no request waits for it, so requests for names that do
 not exist use no memory permanently. The opener assembles topics (`broker/topic_assembly.py`).
@@ -137,7 +137,7 @@ class TopicDirectory:
         if self._closed:
             raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
         parsed = self._check(name)
-        full_name = str(parsed)
+        full_name = parsed.text
         self._damaged.check(full_name)
         slot = self._slots.get(full_name)
         if slot is None:
@@ -164,7 +164,7 @@ class TopicDirectory:
         except BaseException as failure:
             self._change_state(slot, LoadState.ABSENT, str(failure))
             if isinstance(failure, StorageDamaged):
-                self._damaged.add(str(slot.name), failure)
+                self._damaged.add(slot.name.text, failure)
             slot.fail(failure, list(slot.waiters))
             self._drop_or_reopen(slot)
             if not isinstance(failure, GeoemuError):
@@ -202,7 +202,7 @@ class TopicDirectory:
         """Open a topic, which counts from now on if it may be created, so that concurrent requests find no room."""
         if not create:
             return await self._opener.open(name, create=False)
-        full_name, topic = str(name), None
+        full_name, topic = name.text, None
         self.counts.begin_creating(full_name)
         try:
             topic = await self._opener.open(name, create=True)
@@ -226,8 +226,8 @@ class TopicDirectory:
         slot.topic = None
         if slot.waiters and not self._closed:
             self._begin_opening(slot)
-        elif self._slots.get(str(slot.name)) is slot:
-            del self._slots[str(slot.name)]
+        elif self._slots.get(slot.name.text) is slot:
+            del self._slots[slot.name.text]
 
     # Unloading.
 

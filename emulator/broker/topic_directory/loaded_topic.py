@@ -109,7 +109,7 @@ class LoadedTopic:
         before = self.state
         assert state in NEXT_STATES[before], f"{self.name}: {before.name} -> {state.name}"
         self.state = state
-        return LoadStateChange(str(self.name), self.incarnation, before, state, why)
+        return LoadStateChange(self.name.text, self.incarnation, before, state, why)
 
     def serve(self, topic: Topic) -> None:
         """Return the topic to all waiting requests."""

@@ -73,7 +73,7 @@ class PartitionedTopics:
         return 0 if found is None else found.count
 
     def get(self, topic: TopicName) -> Partitioned | None:
-        change = self._metadata.get(PartitionedTopicPath.text_of(str(topic)))
+        change = self._metadata.get(PartitionedTopicPath.text_of(topic.text))
         if change is None or change.value is None:
             return None
         try:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-from emulator.model.stored_keys import DeletedKey
+from emulator.model.stored_keys import DeletedKey, parse_key
 from emulator.model.values import TopicName
 from emulator.storage.contract import Store
 
@@ -69,21 +69,34 @@ class Deletions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._names: set[str] | None = None
+        """Full names of all recorded topics, and of some that are not recorded any more; None until the first use.
+        Nearly all topics are in no record, and each opening asks twice."""
 
     def __contains__(self, name: str) -> bool:
-        return self._store.get(DeletedKey.text_of(name)) is not None
+        return name in self._recorded() and self._store.get(DeletedKey.text_of(name)) is not None
+
+    def _recorded(self) -> set[str]:
+        if self._names is None:
+            keys = [parse_key(text) for text, _ in self._store.scan(DeletedKey.prefix())]
+            self._names = {key.name for key in keys if isinstance(key, DeletedKey)}
+        return self._names
 
     async def remember(self, name: str, now_ms: int) -> None:
         """Record a deletion durably, before anything of the topic is removed. StorageError."""
         rows = self._store.scan(DeletedKey.prefix())
         if len(rows) >= REMEMBERED_MAX:
-            oldest = min(rows, key=lambda row: row[1].value)
-            await self._store.delete(oldest[0])
-        key = DeletedKey(name).text
-        self._store.get(key)  # after a failed put the store rejects the key until it is read (S5)
-        await self._store.put(key, f"{now_ms:020d}".encode())
+            oldest, _ = min(rows, key=lambda row: row[1].value)
+            await self._store.delete(oldest)
+            if isinstance(key := parse_key(oldest), DeletedKey):
+                self._recorded().discard(key.name)
+        self._recorded().add(name)
+        text = DeletedKey(name).text
+        self._store.get(text)  # after a failed put the store rejects the key until it is read (S5)
+        await self._store.put(text, f"{now_ms:020d}".encode())
 
     async def forget(self, name: str) -> None:
         """Remove the record of a deletion, because the name is used here again. StorageError."""
         if name in self:
             await self._store.delete(DeletedKey(name).text)
+            self._recorded().discard(name)

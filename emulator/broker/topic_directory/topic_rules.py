@@ -46,11 +46,11 @@ class TopicRules:
         return topic.full_namespace not in region.tenancy.closing and region.partitioned.may_be_created(topic)
 
     def was_deleted(self, topic: TopicName) -> bool:
-        return str(topic) in self.deletions or self._region.partitioned.was_deleted(topic)
+        return topic.text in self.deletions or self._region.partitioned.was_deleted(topic)
 
     def check_room(self, topic: TopicName) -> None:
-        if not self._region.store.has_log(str(topic)):
-            self._check_room(topic, [str(topic)])
+        if not self._region.store.has_log(topic.text):
+            self._check_room(topic, [topic.text])
 
     @contextmanager
     def reserve(self, topic: TopicName, names: Iterable[str]) -> Iterator[None]:
@@ -79,7 +79,7 @@ class TopicRules:
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:
         """Raise ProtocolError for a topic that a user deleted here, that does not exist here again, and that region
         `peer` replicates to this region."""
-        if not self._region.directory.exists(str(topic)) and self.was_deleted(topic):
+        if not self._region.directory.exists(topic.text) and self.was_deleted(topic):
             here, name = self._region.config.region, topic.partitioned or topic
             sentence = f"{name} was deleted in {here}: delete it in {peer}, too, or create it in {here} again"
             raise ProtocolError(ServerError.TopicNotFound, sentence)

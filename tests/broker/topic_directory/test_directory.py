@@ -13,7 +13,14 @@ from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, LoadState,
 from emulator.broker.topic_directory.stored_topics import LogKind, kind_of
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
-from emulator.model.stored_keys import STARTS_KEY, CheckpointKey, CursorKey, PendingWorkKey, parse_key
+from emulator.model.stored_keys import (
+    STARTS_KEY,
+    CheckpointKey,
+    CursorKey,
+    PendingWorkKey,
+    keys_of_topic,
+    parse_key,
+)
 from emulator.model.values import TopicName
 from emulator.storage.contract import Versioned
 from emulator.storage.memory import MemoryStore
@@ -155,6 +162,24 @@ async def test_a_deleted_topic_leaves_nothing_behind() -> None:
         assert [key for key in left if isinstance(key, CursorKey)] == [CursorKey(TOPIC + "-other", "s")]
         with pytest.raises(ProtocolError, match="not found"):
             await directory.delete(TOPIC, force=True)
+
+
+async def test_the_rows_of_a_topic_are_not_read_only_while_it_has_no_log() -> None:
+    """D6."""
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        assert (await directory.acquire(TOPIC, OpenMode.CREATE)).is_new
+        await directory.unload(TOPIC, "the test requests it")
+        topic = await directory.acquire(TOPIC, OpenMode.CREATE)
+        assert not topic.is_new
+        await topic.termination.terminate()
+        await directory.unload(TOPIC, "the test requests it")
+        assert (await directory.acquire(TOPIC, OpenMode.CREATE)).is_terminated
+        await directory.delete(TOPIC, force=True)
+        topic = await directory.acquire(TOPIC, OpenMode.CREATE)
+        assert topic.is_new
+        assert not topic.is_terminated
+        assert not any(store_of(world).scan(prefix) for prefix in keys_of_topic(TOPIC))
 
 
 async def test_a_pending_checkpoint_does_not_outlive_the_deletion_of_its_topic() -> None:
