@@ -136,6 +136,7 @@ class Region:
         tenant_admins = {} if authorization is None else authorization.tenant_admins
         await self.policies.start(self.config.tenants, self.config.namespaces, tenant_admins)
         self.schemas.start()
+        self.partitioned.start()
         self.metadata.watch(NamespacePath.prefix(), self._namespace_changed)
         log_unreachable(self.store, self.policies.namespaces())
         await self.coordinators.start()

@@ -93,11 +93,11 @@ class Assembly:
 
     async def _create(self, name: TopicName, log: Log) -> Topic:
         """Return a persistent topic whose log was created just now."""
-        if self._remotes(self._region.policies.of_topic(name)):
+        policies = self._region.policies.of_topic(name)
+        if self._remotes(policies):
             await note_owing(self._region, name)
-        deduplicates = self._region.policies.of_topic(name)[DEDUPLICATION]
         topic = self._topic_type.create(
-            self._region, name, log, deduplicates=deduplicates, peers=self._region.peers
+            self._region, name, log, deduplicates=policies[DEDUPLICATION], peers=self._region.peers
         )
         try:
             self._set_up(topic)
@@ -166,11 +166,12 @@ class Assembly:
                 store.delete(key).add_done_callback(lambda done: done.exception())
 
     def serve(self, topic: Topic) -> None:
-        topic.access.start()
-        topic.transactions.end_orphans()
-        for subscription in topic.subscriptions.values():
-            if subscription.pending_acks is not None:
-                subscription.pending_acks.end_orphans()
+        if not topic.is_new:
+            topic.access.start()
+            topic.transactions.end_orphans()
+            for subscription in topic.subscriptions.values():
+                if subscription.pending_acks is not None:
+                    subscription.pending_acks.end_orphans()
         topic.replicators.serve()
         topic.compaction.serve()
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, dataclass_transform
 STORE_FORMAT = 2
 """Format of the keys, stored under `FORMAT_KEY`. Format 1 did not escape names and has no `FORMAT_KEY`."""
 
-_ESCAPED = re.compile(r"[%/\x00-\x1f]")
+_ESCAPED = {ord(one): f"%{ord(one):02X}" for one in ("%", "/", *map(chr, range(0x20)))}
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 
 KINDS: dict[str, type[StoredKey]] = {}
@@ -27,7 +27,7 @@ PATHS: dict[str, type[StoredKey]] = {}
 @lru_cache(maxsize=4096)
 def _escape(part: str) -> str:
     """Escape one part of a key. Cached, because the same names recur: a cursor's with each write."""
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", part)
+    return part.translate(_ESCAPED)
 
 
 def _unescape(text: str) -> str:

@@ -41,7 +41,12 @@ class AccessMode(IntEnum):
     @property
     def label(self) -> str:
         """Name of the mode in Pulsar: `WaitForExclusive`."""
-        return self.name.replace("_", " ").title().replace(" ", "")
+        return _ACCESS_MODE_LABELS[self]
+
+
+_ACCESS_MODE_LABELS: Final = {
+    mode: mode.name.replace("_", " ").title().replace(" ", "") for mode in AccessMode
+}
 
 
 class SchemaType(IntEnum):

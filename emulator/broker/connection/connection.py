@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.authentication.gate import ClientGate
@@ -21,7 +22,7 @@ from emulator.broker.connection.dispatch import CommandTable
 from emulator.broker.connection.flow_control import PauseReason
 from emulator.broker.connection.framing import CommandReader
 from emulator.broker.connection.pending_responses import PendingResponses
-from emulator.broker.connection.service_ports import ServicePort, ServicePorts
+from emulator.broker.connection.service_ports import ServicePort, ServicePorts, ServiceUrls
 from emulator.broker.connection.topic_watchers import TopicWatcher
 from emulator.broker.environment import RegionServices
 from emulator.broker.links.emulation import EmulatedLink, EmulatedProtocol, EmulatedTransport
@@ -138,6 +139,12 @@ class ClientConnection(asyncio.Protocol):
         self.consumers = ClientConsumers(self, settings.consumers_per_connection_max)
         self.reader = CommandReader(self, settings.max_message_bytes)
         self.liveness = components.liveness(self, settings.keep_alive_interval_ms)
+
+    @cached_property
+    def service_urls(self) -> ServiceUrls:
+        """The addresses of the region in responses to the client's lookups."""
+        ports = self.region.clients.ports
+        return ports.internal_urls if self.internal else ports.service_urls(self.local_address)
 
     @property
     def handshakes(self) -> PendingHandshakes:

@@ -40,10 +40,9 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
     else:
         region.check_topic(command.topic)
     proxied = region.config.settings.proxy_through_service_url and not connection.internal
-    ports = region.clients.ports
-    urls = ports.internal_urls if connection.internal else ports.service_urls(connection.local_address)
+    plain, secured = connection.service_urls
     connection.answer_soon(
-        encode_lookup_connect(command.request_id, *urls, proxy_through_service_url=proxied)
+        encode_lookup_connect(command.request_id, plain, secured, proxy_through_service_url=proxied)
     )
 
 

@@ -117,7 +117,7 @@ class Schemas:
 
     def requires_schema(self, topic: TopicName) -> bool:
         """Whether a producer without a schema is rejected."""
-        if self.newest(topic) is None:
+        if not self._versions or self.newest(topic) is None:
             return False
         return self._policies.of_topic(topic)[SCHEMA_VALIDATION]
 

@@ -74,7 +74,7 @@ class WaitQueueWriter:
 
     def __init__(self, region: RegionServices, topic: str, queue: WaitQueue) -> None:
         self._region = region
-        self._key = WaitQueueKey.text_of(topic)
+        self._topic = topic
         self._queue = queue
         self._changes_written = 0
         """Value of `WaitQueue.changes` when the last write was scheduled."""
@@ -87,8 +87,9 @@ class WaitQueueWriter:
             return
         self._changes_written = self._queue.changes
         if self._writer is None:
+            key = WaitQueueKey.text_of(self._topic)
             self._writer = self._region.environment.components.storage.debounced_writer(
-                self._region.store, self._key, one_key(self._key, self._encode_queue), _log_failure
+                self._region.store, key, one_key(key, self._encode_queue), _log_failure
             )
         self._writer.soon(QUEUE_WRITE_DELAY_SECONDS)
 

@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 class OwnershipStatus:
     """Time and reason of the last change of a topic's owner, for `explain`."""
 
-    def __init__(self, region: RegionServices, topic: str) -> None:
+    def __init__(self, region: RegionServices, topic: str, since_ms: int) -> None:
         self._region = region
         self._topic = topic
-        self.since_ms = region.environment.wall_clock_ms()
+        self.since_ms = since_ms
         self.last_change = ""
         """Sentence that describes the last change and its reason."""
         self.ownerless_since: float | None = None
@@ -82,7 +82,8 @@ class TopicAccess:
         self._transactions = transactions
         grace_period_ms = region.config.settings.exclusive_grace_period_ms
         self._grace_seconds = grace_period_ms / 1000 if has_grace_period else 0.0
-        queued_before, newest = {}, None
+        queued_before: dict[str, int] = {}
+        newest = None
         if not topic.is_new:
             newest = newest_grant(region.store, topic.full_name)
             if self._grace_seconds > 0:
@@ -95,14 +96,14 @@ class TopicAccess:
             queued_before=queued_before,
             rules=rules,
         )
-        self.ownership = OwnershipStatus(region, topic.full_name)
+        self.ownership = OwnershipStatus(region, topic.full_name, topic.metrics.loaded_ms)
         self._figures = region.resources.access_figures
         self._closed = False
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
         # The wall clock may have been set back: new producers still queue behind those that waited before.
-        start_us = max(
-            self.ownership.since_ms * 1_000, *(arrived_us + 1 for arrived_us in queued_before.values()), 0
-        )
+        start_us = self.ownership.since_ms * 1_000
+        if queued_before:
+            start_us = max(start_us, max(queued_before.values()) + 1)
         self._wall_minus_loop_us = start_us - loop_us
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None

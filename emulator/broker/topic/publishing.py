@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from emulator.broker.topic.exclusive_access import TopicAccess
     from emulator.broker.topic.view import TopicView
 
-OBEYS = (DEDUPLICATION, KEEP_ALIVE_INTERVAL, MAX_MESSAGE_SIZE, PUBLISH_RATE)
+PUBLISHING = (KEEP_ALIVE_INTERVAL, MAX_MESSAGE_SIZE, PUBLISH_RATE)
+OBEYS = (DEDUPLICATION, *PUBLISHING)
 """Policies that this module acts upon (PO1)."""
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from emulator.broker.topic.view import TopicView
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind, Quotas, Retention
-from emulator.core.topic.retention import EVICT_TO, AgedEntry, Backlog, Exceeded, LogHold, LogHolds
+from emulator.core.topic.retention import (
+    EVICT_TO,
+    AgedEntry,
+    Backlog,
+    Exceeded,
+    HoldSource,
+    LogHold,
+    LogHolds,
+)
 from emulator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -44,16 +52,24 @@ class Trimmer:
         topic: TopicView,
         subscriptions: Mapping[str, Subscription],
         replicators: Mapping[str, Replicator],
+        others: Callable[[], Mapping[str, HoldSource]],
     ) -> None:
+        """`others`: returns the other users of the log, by kind. Every feature that reads the log later must be one of
+        them."""
         self._topic = topic
         self.subscriptions = subscriptions
         self._replicators = replicators
+        self._others = others
         self._trim_done: asyncio.Future[None] | None = None
-        self.holds = LogHolds()
-        """Users of the log, each with the first entry that it needs. Every feature that reads the log later must
-        register here."""
-        self.holds.add("cursors", self._cursor_holds)
-        self.holds.add("replicators", self._replicator_holds)
+        self._holds: LogHolds | None = None
+
+    @property
+    def holds(self) -> LogHolds:
+        """Users of the log, each with the first entry that it needs. Created at the first use."""
+        if self._holds is None:
+            own = {"cursors": self._cursor_holds, "replicators": self._replicator_holds}
+            self._holds = LogHolds({**own, **self._others()})
+        return self._holds
 
     def _cursor_holds(self) -> Iterable[LogHold]:
         """Yield the holds of durable cursors. Non-durable ones hold nothing, as upstream: their readers miss trimmed

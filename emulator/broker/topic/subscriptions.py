@@ -60,8 +60,9 @@ class Subscriptions(dict[str, Subscription]):
         loaded."""
         settings = topic.region.config.settings
         self.limits = DispatchLimits(
-            settings.max_unacked_messages_per_consumer,
+            _limit_of(None, settings.max_unacked_messages_per_consumer),
             settings.failover_delay_ms,
+            UNACKED_OF_SUBSCRIPTION_MAX,
             partition_index=topic.name.partition_index,
         )
         self.throttle: Throttle | None = None

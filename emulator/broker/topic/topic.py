@@ -28,24 +28,26 @@ from emulator.broker.topic.pending_publish import (
     PendingPublish,
     PendingReplicas,
 )
-from emulator.broker.topic.publishing import TopicPublishing
+from emulator.broker.topic.publishing import PUBLISHING, TopicPublishing
 from emulator.broker.topic.reading import Readable, TopicReading
 from emulator.broker.topic.replicators import Replicators
 from emulator.broker.topic.retention import TopicRetention, Trimmer
 from emulator.broker.topic.stored_entry import StoredEntry
-from emulator.broker.topic.subscriptions import Subscriptions
+from emulator.broker.topic.subscriptions import DISPATCH, Subscriptions
 from emulator.broker.topic.termination import TopicTermination
 from emulator.broker.topic.transactions import TopicTransactions
 from emulator.core.policies.lifetime import COMPACTION_THRESHOLD
 from emulator.core.policies.limits import (
+    DISPATCH_RATE,
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_PRODUCERS,
     MAX_SUBSCRIPTIONS,
 )
 from emulator.core.policies.topic_policies import DEFAULTS, TopicPolicies
-from emulator.core.policies.topics import EXCLUSIVE_HOME
+from emulator.core.policies.topics import DEDUPLICATION, EXCLUSIVE_HOME
 from emulator.core.topic.limits import TopicLimits
+from emulator.core.topic.retention import HoldSource
 from emulator.errors import CheckpointDamaged
 from emulator.model.markers import Marker
 from emulator.model.values import TopicName
@@ -53,6 +55,8 @@ from emulator.storage.contract import Log
 from emulator.wire.codec_hot.publishing import SendCommand
 from emulator.wire.message_metadata import EntryInfo
 
+INITIAL = (EXCLUSIVE_HOME, COMPACTION_THRESHOLD, *DISPATCH, DISPATCH_RATE, *PUBLISHING)
+"""Policies by which the components of a new topic have to be changed, besides deduplication."""
 LIMITS = (MAX_PRODUCERS, MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION, MAX_SUBSCRIPTIONS)
 OBEYS = (*LIMITS, COMPACTION_THRESHOLD, EXCLUSIVE_HOME)
 """Policies that this module acts upon (PO1)."""
@@ -119,17 +123,21 @@ class Topic:
         self.subscriptions = self.subscriptions_type(self)
         self.replicators = Replicators(self, peers, self.replicator_type)
         self.compaction = Compaction(self)
-        trimmer = Trimmer(self, self.subscriptions, self.replicators)
-        trimmer.holds.add("compaction", self.compaction.holds)
-        trimmer.holds.add("transactions", self.transactions.holds)
+        trimmer = Trimmer(self, self.subscriptions, self.replicators, self._other_holds)
         self.retention = TopicRetention(self, self.publishing, trimmer)
         self.termination = TopicTermination(self, self.access, self.publishing, self.subscriptions)
+
+    def _other_holds(self) -> dict[str, HoldSource]:
+        return {"compaction": self.compaction.holds, "transactions": self.transactions.holds}
 
     def apply(self, old: TopicPolicies | None, new: TopicPolicies) -> int:
         """Apply the policies `new`; `old` is None for a topic that was just loaded. Return an upper bound of the number
         of objects that were visited."""
         self.policies = new
-        if new is not old:
+        is_as_created = (
+            old is None and self.state.deduplicates == new[DEDUPLICATION] and _follow_defaults(new)
+        )
+        if new is not old and not is_as_created:
             if new.differs(old, EXCLUSIVE_HOME):
                 home = new[EXCLUSIVE_HOME]
                 self.access.set_exclusive_region("" if home == self.region.config.region else home)
@@ -416,6 +424,12 @@ class Topic:
         """Have the region load the topic again: its store failed, so its state in memory may be wrong."""
         if not self.closed:
             self.region.topic_failed(self.full_name, failure)
+
+
+@lru_cache(maxsize=16)
+def _follow_defaults(policies: TopicPolicies) -> bool:
+    """Return whether a topic follows these policies as it is created. Computed once for topics that share them."""
+    return not policies.differs(DEFAULTS, *INITIAL)
 
 
 @lru_cache(maxsize=16)

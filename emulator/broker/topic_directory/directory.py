@@ -185,9 +185,10 @@ class TopicDirectory:
     async def _open_or_create(self, slot: LoadedTopic) -> Topic | None:
         """Try to open the topic until it exists or no request waits for it any more (D1)."""
         while True:
-            creating = self._creating_modes(slot.name)
+            modes = set(slot.waiters.values())
+            creating = [mode for mode in modes if self._creates(slot.name, mode)]
             requests = list(slot.waiters.items())
-            create = any(mode in creating for mode in slot.waiters.values())
+            create = bool(creating)
             if create:
                 self._rules.check_room(slot.name)
             topic = await self._open_and_count(slot.name, create)
@@ -207,18 +208,18 @@ class TopicDirectory:
         try:
             topic = await self._opener.open(name, create=True)
         finally:
-            exists = self._has_log(full_name) if name.is_persistent else topic is not None
+            exists = topic is not None or (name.is_persistent and self._has_log(full_name))
             self.counts.end_creating(full_name, exists=exists)
         return topic
 
-    def _creating_modes(self, name: TopicName) -> set[OpenMode]:
-        """Return the modes whose requests create a missing topic now."""
-        creating = {OpenMode.CREATE_BY_COMMAND}
-        if self._rules.may_create(name):
-            creating.add(OpenMode.CREATE)
-            if not self._rules.was_deleted(name):  # a user may have deleted it since `check_not_deleted` (L6)
-                creating.add(OpenMode.REPLICATE)
-        return creating
+    def _creates(self, name: TopicName, mode: OpenMode) -> bool:
+        """Whether a request of this mode creates a missing topic now."""
+        if mode is OpenMode.EXISTING or mode is OpenMode.CREATE_BY_COMMAND:
+            return mode is OpenMode.CREATE_BY_COMMAND
+        if not self._rules.may_create(name):
+            return False
+        # A user may have deleted it since `check_not_deleted` (L6).
+        return mode is OpenMode.CREATE or not self._rules.was_deleted(name)
 
     def _drop_or_reopen(self, slot: LoadedTopic) -> None:
         """Drop an unloaded slot, or open the topic again for requests that arrived meanwhile."""

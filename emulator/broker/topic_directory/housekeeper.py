@@ -72,6 +72,11 @@ class TrackedTopic:
         return _deletes_data(self.topic.policies)
 
     @property
+    def needs_rounds(self) -> bool:
+        """Whether rounds have to visit the topic."""
+        return _deletes_data(self.topic.policies) or self.topic.retention.quota_refusal is not None
+
+    @property
     def has_work(self) -> bool:
         """Whether a policy may delete data of the topic without new publishes; such a topic stays loaded."""
         topic = self.topic
@@ -185,12 +190,13 @@ class Housekeeper:
         """Apply the topic's policies from now on."""
         tracked = self._tracked[topic.full_name] = TrackedTopic(topic)
         topic.retention.before_producers = tracked.before_producers
-        self._wake((tracked,))
+        if tracked.needs_rounds:
+            self._wake()
 
     def policies_changed(self, topic_name: str) -> None:
         """Schedule a round if the changed policies of a topic require it."""
-        if topic_name in self._tracked:
-            self._wake((self._tracked[topic_name],))
+        if topic_name in self._tracked and self._tracked[topic_name].needs_rounds:
+            self._wake()
 
     @staticmethod
     def concerned(policies: Policies, names: Iterable[str]) -> list[str]:
@@ -231,11 +237,9 @@ class Housekeeper:
 
     # Rounds.
 
-    def _wake(self, changed: Iterable[TrackedTopic]) -> None:
-        """Schedule a round if one of these topics needs it."""
-        if self._timer is not None or self._running or self._closed:
-            return
-        if any(tracked.has_policies or tracked.topic.retention.quota_refusal for tracked in changed):
+    def _wake(self) -> None:
+        """Schedule a round, unless one is scheduled or running."""
+        if self._timer is None and not self._running and not self._closed:
             seconds = self._region.config.settings.housekeeping_interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_round)
 
@@ -246,13 +250,14 @@ class Housekeeper:
     async def _round(self) -> None:
         try:
             for number, tracked in enumerate(list(self._tracked.values()), start=1):
-                if tracked.has_policies or tracked.topic.retention.quota_refusal is not None:
+                if tracked.needs_rounds:
                     await self._apply_to(tracked)
                 if number % TOPICS_PER_STEP == 0:
                     await asyncio.sleep(0)
         finally:  # rounds continue after a failed one
             self._running = False
-            self._wake(self._tracked.values())
+            if any(tracked.needs_rounds for tracked in self._tracked.values()):
+                self._wake()
 
     async def _apply_to(self, tracked: TrackedTopic) -> None:
         if tracked.topic.closed:

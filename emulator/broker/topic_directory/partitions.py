@@ -17,7 +17,7 @@ from emulator.core.partitions import Partitioned, is_news, partition_names
 from emulator.core.policies.topics import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import DeletedPartitionedTopicPath, PartitionedTopicPath, parse_path
-from emulator.model.values import TopicName
+from emulator.model.values import Change, TopicName
 from emulator.storage.configuration.contract import Conflict
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,22 @@ class PartitionedTopics:
         self._directory = directory
         self._creates_by_default = creates_by_default
         self._is_news = is_news
+        self._known: set[str] | None = None
+        """Full names of the topics with a value in the store; None before `start`. Most topics have no partitions, and
+        each opening asks several times."""
+
+    def start(self) -> None:
+        """Read and watch the partitioned topics in the store, which is open."""
+        prefix, self._known = PartitionedTopicPath.prefix(), set()
+        for change in self._metadata.list(prefix):
+            self._changed(change)
+        self._metadata.watch(prefix, self._changed)
+
+    def _changed(self, change: Change) -> None:
+        key = parse_path(change.path)
+        assert self._known is not None
+        if isinstance(key, PartitionedTopicPath):
+            (self._known.discard if change.value is None else self._known.add)(key.topic)
 
     # Queries.
 
@@ -73,6 +89,8 @@ class PartitionedTopics:
         return 0 if found is None else found.count
 
     def get(self, topic: TopicName) -> Partitioned | None:
+        if self._known is not None and topic.text not in self._known:
+            return None
         change = self._metadata.get(PartitionedTopicPath.text_of(topic.text))
         if change is None or change.value is None:
             return None

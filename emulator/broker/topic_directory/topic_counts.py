@@ -40,13 +40,15 @@ class TopicCounts:
     def begin_creating(self, name: str) -> None:
         """Count a topic until `end_creating`."""
         self._creating[name] = None
-        self._note(name, CREATED, True)
+        if self._reasons is not None:
+            self._note(name, CREATED, True)
 
     def end_creating(self, name: str, *, exists: bool) -> None:
         """Record that the request which may have created a topic has ended, and whether the topic exists now."""
         del self._creating[name]
-        self._note(name, EXISTS, exists)
-        self._note(name, CREATED, False)
+        if self._reasons is not None:
+            self._note(name, EXISTS, exists)
+            self._note(name, CREATED, False)
 
     @contextmanager
     def reserving(self, names: Collection[str]) -> Iterator[None]:

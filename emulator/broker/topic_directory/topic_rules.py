@@ -49,7 +49,8 @@ class TopicRules:
         return topic.text in self.deletions or self._region.partitioned.was_deleted(topic)
 
     def check_room(self, topic: TopicName) -> None:
-        if not self._region.store.has_log(topic.text):
+        topics_max, tenant_max = self._maxima(topic)
+        if (topics_max or tenant_max) and not self._region.store.has_log(topic.text):
             self._check_room(topic, [topic.text])
 
     @contextmanager
@@ -64,17 +65,22 @@ class TopicRules:
     def _check_room(self, topic: TopicName, names: Collection[str]) -> None:
         """Raise ProtocolError when topics of these full names, if missing, exceed a maximum."""
         counts = self._region.directory.counts
-        topics_max = self._region.policies.of_namespace(topic.full_namespace, MAX_TOPICS)
+        topics_max, tenant_max = self._maxima(topic)
         if topics_max and counts.exceed(names, [topic.full_namespace], topics_max):
             raise ProtocolError(
                 ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {topics_max}"
             )
-        tenant_max = self._region.config.settings.topics_per_tenant_max
         if tenant_max and counts.exceed(names, self._region.tenancy.namespaces(topic.tenant), tenant_max):
             raise ProtocolError(
                 ServerError.NotAllowedError,
                 f"Exceed maximum number of topics of tenant {topic.tenant}: {tenant_max}",
             )
+
+    def _maxima(self, topic: TopicName) -> tuple[int, int]:
+        """Return the maximum numbers of topics of the topic's namespace and of its tenant; 0: no limit."""
+        region = self._region
+        topics_max = region.policies.of_namespace(topic.full_namespace, MAX_TOPICS)
+        return topics_max or 0, region.config.settings.topics_per_tenant_max
 
     def check_not_deleted(self, topic: TopicName, peer: str) -> None:
         """Raise ProtocolError for a topic that a user deleted here, that does not exist here again, and that region

@@ -9,7 +9,7 @@ that it trims, and one more.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -166,13 +166,9 @@ HoldSource = Callable[[], Iterable[LogHold]]
 class LogHolds:
     """All holds on one log."""
 
-    def __init__(self) -> None:
-        self._sources: dict[str, HoldSource] = {}
-
-    def add(self, kind: str, source: HoldSource) -> None:
-        """Register a source of holds, one per kind: cursors, replicators, compaction, transactions."""
-        assert kind not in self._sources, f"{kind} is registered already"
-        self._sources[kind] = source
+    def __init__(self, sources: Mapping[str, HoldSource]) -> None:
+        """`sources`: kind -> source of holds: cursors, replicators, compaction, transactions."""
+        self._sources = sources
 
     def __iter__(self) -> Iterator[LogHold]:
         for source in self._sources.values():

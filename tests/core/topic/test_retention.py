@@ -81,11 +81,12 @@ def test_what_is_remembered_of_a_long_log_is_little_and_nearly_exact() -> None:
 
 
 def test_the_lowest_hold_counts() -> None:
-    needs = LogHolds()
-    assert needs.first(10) == LogHold(10, "no component")
-    needs.add("cursors", lambda: [LogHold(4, "subscription a"), LogHold(9, "subscription b")])
-    needs.add("replicators", lambda: [LogHold(3, "the replicator to eu")])
-    assert needs.first(10) == LogHold(3, "the replicator to eu")
+    assert LogHolds({}).first(10) == LogHold(10, "no component")
+    needs = {
+        "cursors": lambda: [LogHold(4, "subscription a"), LogHold(9, "subscription b")],
+        "replicators": lambda: [LogHold(3, "the replicator to eu")],
+    }
+    assert LogHolds(needs).first(10) == LogHold(3, "the replicator to eu")
 
 
 def test_a_backlog_is_its_share_of_the_log() -> None:
