@@ -69,7 +69,8 @@ class Assembly:
         log = await self._region.store.open_log(name.text, create=create)
         if log is None:
             return None
-        await self._region.topic_rules.deletions.forget(name.text)
+        if name.text in (deletions := self._region.topic_rules.deletions):
+            await deletions.forget(name.text)
         base = name.partitioned
         if base is None and is_new and log.next_entry_id == 0:
             return await self._create(name, log)  # D6: a topic without a log has no rows either

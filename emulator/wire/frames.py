@@ -10,6 +10,7 @@ an entry (`wire.entry_layout`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -60,8 +61,9 @@ def command_bytes(type_: int, body: bytes) -> bytes:
     return BEFORE_BODY_SIZE[type_] + varint(len(body)) + body
 
 
+@lru_cache(maxsize=1024)
 def head_of_frame(type_: int, body_size: int) -> bytes:
-    """Return the bytes of a simple frame before its body."""
+    """Return the bytes of a simple frame before its body. Most frames are responses of a few types and sizes."""
     before_body = BEFORE_BODY_SIZE[type_] + varint(body_size)
     command_size = len(before_body) + body_size
     return SIZES.pack(command_size + 4, command_size) + before_body

@@ -468,6 +468,18 @@ async def test_a_log_that_cannot_be_opened_for_damage_does_not_hurt_the_others(p
     await store.close()
 
 
+async def test_a_log_of_a_write_with_an_unknown_outcome_is_opened_and_not_created_again(path: Path):
+    """The store does not know the log, because its commit was reported as failed."""
+    store, log = await opened(open_sqlite(path, "eu"))
+    await log.append([b"1"])
+    store._names.discard("t")
+    del store._logs["t"]
+    again = await open_log(store, "t")
+    assert (again.ledger_id, again.next_entry_id) == (log.ledger_id, 1)
+    assert data_of(await read_all(again)) == [b"1"]
+    await store.close()
+
+
 async def test_a_missing_row_is_an_error_and_not_a_silent_hole(path: Path):
     store, log = await opened(open_sqlite(path, "eu"))
     for n in range(5):

@@ -79,7 +79,8 @@ class ClientProducers:
                 self.forget(former, "its client opened it again")
         self.claims[producer.producer_id] = producer
         flow_control.charge_producer(producer.held_bytes)
-        self._connection.liveness.hurry(producer.topic.policies[KEEP_ALIVE_INTERVAL])
+        if (interval_ms := producer.topic.policies[KEEP_ALIVE_INTERVAL]) is not None:
+            self._connection.liveness.hurry(interval_ms)
 
     def admitted(self, producer: ConnectedProducer, epoch: int | None) -> None:
         """Open a producer that its topic has admitted, and send the response."""

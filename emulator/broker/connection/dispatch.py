@@ -19,7 +19,6 @@ from emulator.broker.authorizer import Authorizer
 from emulator.broker.connection.flow_control import FlowControl
 from emulator.broker.connection.pending_responses import PendingResponse, PendingResponses
 from emulator.broker.connection.requirements import CommandRequirements
-from emulator.broker.memory_budgets import Reservation
 from emulator.broker.tasks import TaskGroup
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.principals import Principal
@@ -225,20 +224,20 @@ def _await(connection: CommandingConnection, row: AnyCommandSpec, value: Any, wo
     if isinstance(work, PendingResponse):
         connection.pending_responses.add(work, row.estimate_bytes, partial(_reject, connection, row, value))
         return
-    charge = connection.flow_control.charge_request(row.estimate_bytes)
+    connection.flow_control.charge_request(row.estimate_bytes)
     if isinstance(work, Continuation):
-        work.awaited.add_done_callback(partial(_continue, connection, row, value, work, charge))
+        work.awaited.add_done_callback(partial(_continue, connection, row, value, work))
     else:
         connection.tasks.start(
-            _carry_out(connection, row, value, work), partial(_end_request, connection, work, charge)
+            _carry_out(connection, row, value, work), partial(_end_request, connection, row, work)
         )
 
 
 def _end_request(
-    connection: CommandingConnection, work: Coroutine[Any, Any, None], charge: Reservation
+    connection: CommandingConnection, row: AnyCommandSpec, work: Coroutine[Any, Any, None]
 ) -> None:
     work.close()  # the coroutine was never started if the connection ended first
-    connection.flow_control.release_request(charge)
+    connection.flow_control.release_request(row.estimate_bytes)
 
 
 def _continue(
@@ -246,11 +245,10 @@ def _continue(
     row: AnyCommandSpec,
     value: Any,
     work: Continuation,
-    charge: Reservation,
     awaited: asyncio.Future[Any],
 ) -> None:
     """Continue a request whose future has a result, or reject it."""
-    connection.flow_control.release_request(charge)
+    connection.flow_control.release_request(row.estimate_bytes)
     failure = awaited.exception()
     if failure is not None or not connection.is_open:
         work.end()

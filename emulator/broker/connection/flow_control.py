@@ -15,7 +15,7 @@ from enum import Flag, auto
 from typing import Final
 
 from emulator.broker.connection.client_memory import SHARE_BYTES, ClientMemory
-from emulator.broker.memory_budgets import MemoryBudget, Reservation
+from emulator.broker.memory_budgets import MemoryBudget
 
 UNAUTHENTICATED_FRAME_BYTES_MAX: Final = 65_536
 """Maximum size of a frame before the connection is authenticated."""
@@ -83,7 +83,7 @@ class FlowControl:
         self._incomplete = self.account.charge(0)
         self._publishes = MemoryBudget("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
         self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
-        self._requests = MemoryBudget("requests", self.account, REQUESTS_BYTES_MAX)
+        self._requests = MemoryBudget("requests", self.account, REQUESTS_BYTES_MAX).charge(0)
         self._producers = MemoryBudget("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
         self._rate_timer: asyncio.TimerHandle | None = None
         """Timer that ends the pause of a client that publishes faster than a topic allows."""
@@ -196,22 +196,17 @@ class FlowControl:
 
     # Requests.
 
-    def charge_request(self, estimate_bytes: int) -> Reservation:
-        charge = self._requests.charge(0)
-        self.charge_request_with(charge, estimate_bytes)
-        return charge
-
-    def charge_request_with(self, charge: Reservation, estimate_bytes: int) -> None:
-        """Add the memory of another request to that of one that ends together with it."""
-        charge.resize(charge.size_bytes + estimate_bytes)
+    def charge_request(self, estimate_bytes: int) -> None:
+        """Charge a request that waits, until `release_request` with the same number."""
+        self._requests.resize(self._requests.size_bytes + estimate_bytes)
         if self._clients.is_over:
             self._check_region()
-        if self._requests.held_bytes > REQUESTS_BYTES_MAX:
+        if self._requests.size_bytes > REQUESTS_BYTES_MAX:
             self.pause(PauseReason.REQUESTS)
 
-    def release_request(self, charge: Reservation) -> None:
-        charge.release()
-        if self.is_reading_paused and self._requests.held_bytes < REQUESTS_BYTES_MAX // 2:
+    def release_request(self, estimate_bytes: int) -> None:
+        self._requests.resize(self._requests.size_bytes - estimate_bytes)
+        if self.is_reading_paused and self._requests.size_bytes < REQUESTS_BYTES_MAX // 2:
             self.resume(PauseReason.REQUESTS)
 
     # Producers.

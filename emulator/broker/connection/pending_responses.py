@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from emulator.broker.memory_budgets import Reservation
 from emulator.errors import ProtocolError, StorageError
 
 if TYPE_CHECKING:
@@ -51,10 +50,10 @@ Reject = Callable[[ProtocolError | StorageError], None]
 class _Group:
     """The requests that wait for one outcome."""
 
-    __slots__ = ("answers", "charge", "rejects")
+    __slots__ = ("answers", "charged_bytes", "rejects")
 
-    def __init__(self, charge: Reservation) -> None:
-        self.charge = charge
+    def __init__(self) -> None:
+        self.charged_bytes = 0
         self.answers: list[bytes] = []
         self.rejects: list[Reject] = []
 
@@ -76,10 +75,10 @@ class PendingResponses:
         until then."""
         outcome, flow_control = response.outcome, self._connection.flow_control
         group = self._groups.get(outcome)
-        if group is not None:
-            flow_control.charge_request_with(group.charge, estimate_bytes)
-        else:
-            group = self._groups[outcome] = _Group(flow_control.charge_request(estimate_bytes))
+        if group is None:
+            group = self._groups[outcome] = _Group()
+        flow_control.charge_request(estimate_bytes)
+        group.charged_bytes += estimate_bytes
         group.answers.append(response.answer)
         group.rejects.append(reject)
         if len(group.answers) == 1:
@@ -87,7 +86,7 @@ class PendingResponses:
 
     def _send(self, outcome: Outcome) -> None:
         group = self._groups.pop(outcome)
-        self._connection.flow_control.release_request(group.charge)
+        self._connection.flow_control.release_request(group.charged_bytes)
         if not self._connection.is_open:
             return
         failure = outcome.exception()

@@ -16,7 +16,7 @@ from emulator.broker.topic.pending_publish import (
     PendingPublish,
     PendingReplicas,
 )
-from emulator.broker.topic.publish_groups import ReplicaGroups, publish_groups
+from emulator.broker.topic.publish_groups import PublishGroups, ReplicaGroups, publish_groups
 from emulator.broker.topic.view import PublishingTopic
 from emulator.core.admission import (
     EntrySizeLimits,
@@ -185,7 +185,8 @@ class ConnectedProducer:
         """The fields of the client's PRODUCER request."""
         self.held_bytes = _held_bytes(name, request)
         """Estimated memory that the producer uses, in bytes."""
-        self._groups = publish_groups(self)
+        self._groups: PublishGroups | None = None if self.source_region is None else publish_groups(self)
+        """What finds groups of messages. That of a client is created when its first group may have arrived."""
         self.schema_version = b""
         """Version of the producer's schema, as clients receive it; empty: it has no schema."""
         self.pending_bytes = 0
@@ -276,6 +277,8 @@ class ConnectedProducer:
         """Admit the group of plain messages that begins with the frame of this index, with that sequence id. Return
         their number and their size in bytes, which count as pending until they are acknowledged; (0, 0): there is
         none."""
+        if self._groups is None and self.source_region is None:
+            self._groups = publish_groups(self)
         group = None if self._groups is None else self._groups.take(sequence_id, frames, index)
         if group is None:
             return 0, 0

@@ -43,7 +43,7 @@ def remote_regions(policies: TopicPolicies, own: str, peers: Mapping[str, PeerLi
     """Return the regions that a topic is replicated to, without removed ones: none when the policies do not name this
     region."""
     regions = policies[REPLICATION_CLUSTERS]
-    if own not in regions:
+    if own not in regions or len(regions) == 1:
         return []
     return [name for name in regions if name in peers and not peers[name].is_removed]
 

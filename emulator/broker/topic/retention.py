@@ -13,6 +13,7 @@ from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, 
 from emulator.core.topic.retention import (
     EVICT_TO,
     AgedEntry,
+    Ages,
     Backlog,
     Exceeded,
     HoldSource,
@@ -148,10 +149,18 @@ class TopicRetention:
         self.before_producers: Callable[[], Coroutine[Any, Any, None]] = _do_nothing
         """Awaited before a client's producer attaches; updates `quota_refusal`."""
         components = topic.region.environment.components.lifetime
-        self._ages = components.ages()
+        self._new_ages = components.ages
+        self._kept_ages: Ages | None = None
         self._backlog_bytes = components.backlog_bytes
         self._exceeded = components.exceeded
         self._trimming = components.trimming
+
+    @property
+    def _ages(self) -> Ages:
+        """The ages of the entries. Created at the first use: few topics have a policy that needs them."""
+        if self._kept_ages is None:
+            self._kept_ages = self._new_ages()
+        return self._kept_ages
 
     @property
     def has_quotas(self) -> bool:

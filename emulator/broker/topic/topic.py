@@ -96,7 +96,7 @@ class Topic:
         self.policies = DEFAULTS
         """The effective policies; replaced by `apply`."""
         self.log = log
-        self.ledger_id = log.ledger_id
+        self.ledger_id, end_entry_id = log.ledger_id, log.next_entry_id
         components = region.environment.components.topics
         self.state = components.topic_state(
             region.config.region,
@@ -104,11 +104,11 @@ class Topic:
             deduplication=components.deduplication,
             watermarks=components.watermarks,
         )
-        self.checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
-        self.metrics = TopicMetrics(region.environment.wall_clock_ms, log.next_entry_id)
+        self.checkpoints = Checkpoints(region.store, self.full_name, self.ledger_id, self.state)
+        self.metrics = TopicMetrics(region.environment.wall_clock_ms, end_entry_id)
         self.reading = TopicReading(
             log,
-            EntryCache(log.next_entry_id, region.resources.entry_caches),
+            EntryCache(end_entry_id, region.resources.entry_caches),
             self.state,
             self.checkpoints,
             self.metrics,

@@ -74,7 +74,8 @@ class Deletions:
         Nearly all topics are in no record, and each opening asks twice."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self._recorded() and self._store.get(DeletedKey.text_of(name)) is not None
+        names = self._recorded() if self._names is None else self._names
+        return name in names and self._store.get(DeletedKey.text_of(name)) is not None
 
     def _recorded(self) -> set[str]:
         if self._names is None:

@@ -184,9 +184,14 @@ def bytes_between(connection: sqlite3.Connection, log_id: int, start: int, end: 
 
 
 def create_log(connection: sqlite3.Connection, name: str) -> LogFacts:
-    log_id = connection.execute("INSERT INTO logs VALUES (NULL, ?, 0, 0)", (name,)).lastrowid
-    assert log_id is not None, "an insert returns its row id"
-    return LogFacts(log_id, 0, 0, 0)
+    """Create a log, unless there is one, and return its state."""
+    created = connection.execute(
+        "INSERT INTO logs VALUES (NULL, ?, 0, 0) ON CONFLICT (name) DO NOTHING", (name,)
+    )
+    log_id = created.lastrowid
+    found = LogFacts(log_id, 0, 0, 0) if created.rowcount and log_id else log_facts(connection, name)
+    assert found is not None, "the log exists"
+    return found
 
 
 def delete_log(connection: sqlite3.Connection, name: str) -> int | None:

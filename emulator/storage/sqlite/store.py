@@ -165,9 +165,10 @@ class SqliteStore(KeyedStore):
         log = self._logs.get(name)
         if log is not None and log.refusal is None:
             return log
+        is_missing = create and name not in self._names  # unless a write with an unknown outcome created it
 
         def work(committer: Committer) -> LogFacts | None:
-            facts = rows.log_facts(committer.connection, name)
+            facts = None if is_missing else rows.log_facts(committer.connection, name)
             if facts is None and create:
                 return rows.create_log(committer.connection, name)
             return facts

@@ -62,14 +62,14 @@ def decode_partition_metadata(command: bytes) -> PartitionMetadata:
 def _read_request(command: bytes, before_size: bytes) -> tuple[str, int, bytes] | None:
     """Return the topic, the number in the second field and the other fields of a request that begins with these two
     and is at most 127 bytes long; None for any other one."""
-    at = len(before_size)
-    if not command.startswith(before_size) or len(command) < at + 3 or command[at] != len(command) - at - 1:
+    at, size = len(before_size), len(command)
+    if not command.startswith(before_size) or size < at + 3 or command[at] != size - at - 1:
         return None
     if command[at] > _ONE_BYTE_MAX or command[at + 1] != _TOPIC:
         return None
     start = at + 3
     end = start + command[at + 2]
-    if end + 2 > len(command) or command[end] != _SECOND:
+    if end + 2 > size or command[end] != _SECOND:
         return None
     try:
         number, rest = read_varint(command, end + 1)
@@ -168,18 +168,20 @@ def encode_producer_ready(
 ) -> bytes:
     """Return the frame of the ProducerSuccess of a producer that is open."""
     name_bytes = name.encode()
-    body = b"".join(
-        (
-            b"\x08" + varint(request_id) + b"\x12" + varint(len(name_bytes)),
-            name_bytes,
-            b"\x18" + varint(last_sequence_id) + b"\x22" + varint(len(schema_version)),
-            schema_version,
-            b"" if topic_epoch is None else b"\x28" + varint(topic_epoch),
-            b"\x30\x01",
-            _ACCEPTS_RUNS if accepts_runs else b"",
-        )
-    )
+    body = b"\x08" + varint(request_id) + b"\x12" + varint(len(name_bytes)) + name_bytes
+    body += _producer_tail(last_sequence_id, schema_version, topic_epoch, accepts_runs)
     return head_of_frame(CommandType.PRODUCER_SUCCESS, len(body)) + body
+
+
+@lru_cache(maxsize=64)
+def _producer_tail(
+    last_sequence_id: int, schema_version: bytes, topic_epoch: int | None, accepts_runs: bool
+) -> bytes:
+    """Return the bytes of a ProducerSuccess after the name, which are the same for most new producers."""
+    epoch = b"" if topic_epoch is None else b"\x28" + varint(topic_epoch)
+    sequence_id = b"\x18" + varint(last_sequence_id)
+    version = b"\x22" + varint(len(schema_version)) + schema_version
+    return sequence_id + version + epoch + b"\x30\x01" + (_ACCEPTS_RUNS if accepts_runs else b"")
 
 
 def encode_success(request_id: int) -> bytes:

@@ -73,14 +73,16 @@ def test_unanswered_publishes_stop_reading_until_half_of_them_are_answered() -> 
 
 def test_pending_requests_stop_reading_until_half_of_them_are_over() -> None:
     switch = Switch()
-    charges = [switch.flow_control.charge_request(REQUESTS_BYTES_MAX // 4) for _ in range(4)]
+    charges = [*[REQUESTS_BYTES_MAX // 4] * 4, 1]
+    for charge in charges[:4]:
+        switch.flow_control.charge_request(charge)
     assert not switch.flow_control.is_reading_paused
-    charges.append(switch.flow_control.charge_request(1))
+    switch.flow_control.charge_request(charges[4])
     assert switch.flow_control.reasons == PauseReason.REQUESTS
     for charge in charges[:3]:
         switch.flow_control.release_request(charge)
     assert not switch.flow_control.is_reading_paused
-    for charge in charges:
+    for charge in charges[3:]:
         switch.flow_control.release_request(charge)
     assert switch.clients.held_bytes == 0
 
