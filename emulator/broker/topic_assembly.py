@@ -30,7 +30,7 @@ from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError
 from emulator.model.stored_keys import CursorKey, PendingAckKey, PendingWorkKey, keys_of_topic, parse_key
 from emulator.model.values import TopicName
-from emulator.storage.contract import Log, Store
+from emulator.storage.contract import Log, LogCreator, Store
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class Assembly:
     def __init__(self, region: AssemblingRegion, topic_type: type[Topic]) -> None:
         self._region = region
         self._topic_type = topic_type
+        self._creator = region.store if isinstance(region.store, LogCreator) else None
         self._non_persistent_count = 0
         """Number of non-persistent topics created since the region was started."""
 
@@ -73,7 +74,9 @@ class Assembly:
             await deletions.forget(name.text)
         base = name.partitioned
         if base is None and is_new and log.next_entry_id == 0:
-            return await self._create(name, log)  # D6: a topic without a log has no rows either
+            if self._remotes(self._region.policies.of_topic(name)):
+                await note_owing(self._region, name)
+            return self._create(name, log, self._region.policies.of_topic(name))  # D6: no log, no rows
         if base is not None and name.partition_index < self._region.partitioned.count(base):
             await inherit_subscriptions(
                 self._region.store, name, log, self._region.environment.components.subscriptions
@@ -92,11 +95,26 @@ class Assembly:
         self._set_up(topic)
         return topic
 
-    async def _create(self, name: TopicName, log: Log) -> Topic:
-        """Return a persistent topic whose log was created just now."""
+    def begin_creating(self, name: TopicName) -> asyncio.Future[Log] | None:
+        if self._creator is None or not name.is_persistent or name.partitioned is not None:
+            return None
+        if self._local_policies(name) is None or name.text in self._region.topic_rules.deletions:
+            return None
+        return self._creator.create_log(name.text)
+
+    def created(self, name: TopicName, log: Log) -> Topic | None:
+        policies = self._local_policies(name)
+        return None if policies is None or log.next_entry_id else self._create(name, log, policies)
+
+    def _local_policies(self, name: TopicName) -> TopicPolicies | None:
+        """Return the policies of a topic that has no pending work to note: it may exist, and is not replicated."""
+        if name.full_namespace not in self._region.policies.existing:
+            return None
         policies = self._region.policies.of_topic(name)
-        if self._remotes(policies):
-            await note_owing(self._region, name)
+        return None if self._remotes(policies) else policies
+
+    def _create(self, name: TopicName, log: Log, policies: TopicPolicies) -> Topic:
+        """Return a persistent topic whose log was created just now."""
         topic = self._topic_type.create(
             self._region, name, log, deduplicates=policies[DEDUPLICATION], peers=self._region.peers
         )

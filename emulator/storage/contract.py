@@ -34,7 +34,7 @@ append order. Cancelling the wait on a future does not cancel the write.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 from zlib import crc32
 
@@ -150,6 +150,16 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Wait until issued writes are durable or failed, then release the store. A second call has no effect."""
+        ...
+
+
+@runtime_checkable
+class LogCreator(Protocol):
+    """A store that can create a log without a coroutine."""
+
+    def create_log(self, name: str, wrap: Callable[[Log], Log] = ...) -> asyncio.Future[Log] | None:
+        """Begin to create a log that does not exist. The future resolves to it once it is durable; `wrap` is applied to
+        it before. None, and no effect, if `Store.open_log` has to be called instead."""
         ...
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from emulator.errors import StorageError
-from emulator.storage.contract import Entry, Versioned
+from emulator.storage.contract import Entry, Log, Versioned
 from emulator.storage.group import entries_within
 from emulator.storage.lanes import KeyedStore, KeyLane, Lane, LogLane
 
@@ -161,21 +161,29 @@ class MemoryStore(KeyedStore):
         log = self._logs.get(name)
         if log is not None and log.refusal is None:
             return log
+        opened: MemoryLog | None = await self._issue_opening(name, create, lambda log: log)
+        return opened
 
-        def apply() -> MemoryLog | None:
+    def create_log(
+        self, name: str, wrap: Callable[[Log], Log] = lambda log: log
+    ) -> asyncio.Future[Log] | None:
+        """Implements `contract.LogCreator`."""
+        return None if name in self._names or name in self._logs else self._issue_opening(name, True, wrap)
+
+    def _issue_opening(self, name: str, create: bool, wrap: Callable[[Log], Log]) -> asyncio.Future[Any]:
+        def apply() -> Log | None:
             log = self._logs.get(name)
             if log is not None and log.refusal is None:  # another caller opened it in the same group
-                return log
+                return wrap(log)
             if name not in self.disk.logs:
                 if not create:
                     return None
                 self.disk.logs[name] = LogEntries(name, self.disk.next_ledger_id)
                 self.disk.next_ledger_id += 1
-            self._logs[name] = MemoryLog(self, self.disk.logs[name])
-            return self._logs[name]
+            log = self._logs[name] = MemoryLog(self, self.disk.logs[name])
+            return wrap(log)
 
-        opened: MemoryLog | None = await self.issue(None, apply)
-        return opened
+        return self.issue(None, apply)
 
     async def delete_log(self, name: str) -> None:
         error = StorageError(f"log {name!r} was deleted", definite=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.model.values import TopicName
+from emulator.storage.contract import Log
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -16,6 +18,15 @@ class TopicOpener(Protocol):
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
         """Load a topic, or create it if it is missing and `create` is set. Return None if it is missing otherwise.
         StorageError or ProtocolError if it cannot be loaded."""
+        ...
+
+    def begin_creating(self, name: TopicName) -> asyncio.Future[Log] | None:
+        """Begin to create the log of a missing topic; `created` needs it. None, and no effect, if `open` has to be
+        called instead: the topic exists, or its creation takes more than a log."""
+        ...
+
+    def created(self, name: TopicName, log: Log) -> Topic | None:
+        """Return the topic whose log was created. None: `open` has to be called, because policies have changed."""
         ...
 
     def serve(self, topic: Topic) -> None:

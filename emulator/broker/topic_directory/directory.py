@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from emulator.broker.topic_directory.contract import CreationRules, TopicOpener
@@ -26,7 +27,7 @@ from emulator.broker.topic_directory.stored_topics import LogKind
 from emulator.broker.topic_directory.topic_counts import TopicCounts
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model.values import NON_PERSISTENT, TopicName
-from emulator.storage.contract import Store
+from emulator.storage.contract import Log, Store
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -156,24 +157,64 @@ class TopicDirectory:
         self._openings += 1
         slot.incarnation = self._openings
         self._change_state(slot, LoadState.OPENING, "asked for")
-        self._spawn(self._open(slot))
+        log = self._begin_creating(slot)
+        if log is None:
+            self._spawn(self._open(slot))
+        else:
+            log.add_done_callback(partial(self._log_created, slot))
+
+    def _begin_creating(self, slot: LoadedTopic) -> asyncio.Future[Log] | None:
+        """Begin to create a missing topic, without a task: most topics need nothing but a log. None: `_open` has to be
+        used, also to reject the requests."""
+        name = slot.name
+        try:
+            if not any(self._creates(name, mode) for mode in slot.waiters.values()):
+                return None
+            self._rules.check_room(name)
+        except ProtocolError:
+            return None
+        log = self._opener.begin_creating(name)
+        if log is not None:
+            self.counts.begin_creating(name.text)
+        return log
+
+    def _log_created(self, slot: LoadedTopic, log: asyncio.Future[Log]) -> None:
+        name = slot.name
+        self.counts.end_creating(name.text, exists=self._has_log(name.text))
+        try:
+            topic = self._opener.created(name, log.result())
+        except BaseException as failure:
+            self._failed_to_open(slot, failure)
+            if not isinstance(failure, GeoemuError):
+                raise
+            return
+        if topic is None:
+            self._spawn(self._open(slot))
+        else:
+            self._opened(slot, topic)
 
     async def _open(self, slot: LoadedTopic) -> None:
         try:
             topic = await self._open_or_create(slot)
         except BaseException as failure:
-            self._change_state(slot, LoadState.ABSENT, str(failure))
-            if isinstance(failure, StorageDamaged):
-                self._damaged.add(slot.name.text, failure)
-            slot.fail(failure, list(slot.waiters))
-            self._drop_or_reopen(slot)
+            self._failed_to_open(slot, failure)
             if not isinstance(failure, GeoemuError):
                 raise
             return
-        if topic is None:
-            self._change_state(slot, LoadState.ABSENT, "there is no such topic")
-            self._drop_or_reopen(slot)
+        if topic is not None:
+            self._opened(slot, topic)
             return
+        self._change_state(slot, LoadState.ABSENT, "there is no such topic")
+        self._drop_or_reopen(slot)
+
+    def _failed_to_open(self, slot: LoadedTopic, failure: BaseException) -> None:
+        self._change_state(slot, LoadState.ABSENT, str(failure))
+        if isinstance(failure, StorageDamaged):
+            self._damaged.add(slot.name.text, failure)
+        slot.fail(failure, list(slot.waiters))
+        self._drop_or_reopen(slot)
+
+    def _opened(self, slot: LoadedTopic, topic: Topic) -> None:
         if self._closed:
             topic.close("the region is stopping")
             return

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emulator.errors import StorageError
-from emulator.storage.contract import Entry, Versioned
+from emulator.storage.contract import Entry, Log, Versioned
 from emulator.storage.lanes import KeyedStore, KeyLane, LogLane
 from emulator.storage.sqlite import file, rows
 from emulator.storage.sqlite.commit import Committer, SqliteAppend, SqliteChange, SqlitePut, SqliteWrite
@@ -165,6 +165,16 @@ class SqliteStore(KeyedStore):
         log = self._logs.get(name)
         if log is not None and log.refusal is None:
             return log
+        opened: SqliteLog | None = await self._issue_opening(name, create, lambda log: log)
+        return opened
+
+    def create_log(
+        self, name: str, wrap: Callable[[Log], Log] = lambda log: log
+    ) -> asyncio.Future[Log] | None:
+        """Implements `contract.LogCreator`."""
+        return None if name in self._names or name in self._logs else self._issue_opening(name, True, wrap)
+
+    def _issue_opening(self, name: str, create: bool, wrap: Callable[[Log], Log]) -> asyncio.Future[Any]:
         is_missing = create and name not in self._names  # unless a write with an unknown outcome created it
 
         def work(committer: Committer) -> LogFacts | None:
@@ -173,17 +183,17 @@ class SqliteStore(KeyedStore):
                 return rows.create_log(committer.connection, name)
             return facts
 
-        def finish(facts: LogFacts | None) -> SqliteLog | None:
+        def finish(facts: LogFacts | None) -> Log | None:
             log = self._logs.get(name)
             if log is not None and log.refusal is None:  # another caller opened it meanwhile
-                return log
+                return wrap(log)
             if facts is None:
                 return None
             self._names.add(name)
-            self._logs[name] = SqliteLog(self, name, facts)
-            return self._logs[name]
+            log = self._logs[name] = SqliteLog(self, name, facts)
+            return wrap(log)
 
-        return await self.change(work, finish)
+        return self.issue(SqliteChange(self.new_future(), work, finish))
 
     async def delete_log(self, name: str) -> None:
         error = StorageError(f"log {name!r} was deleted", definite=True)

@@ -99,6 +99,30 @@ async def test_a_failure_rejects_the_waiting_requests_and_the_next_one_loads_aga
         assert await directory.acquire(TOPIC, OpenMode.CREATE) is directory.serving[TOPIC]
 
 
+async def test_a_topic_whose_log_is_not_created_is_created_by_the_next_request() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        store_of(world).fail_next_group(StorageError("the disk is full", definite=True))
+        first, second = (directory.acquire(TOPIC, OpenMode.CREATE) for _ in range(2))
+        outcomes = await asyncio.gather(first, second, return_exceptions=True)
+        assert [str(outcome) for outcome in outcomes] == ["the disk is full"] * 2
+        assert directory.state_of(TOPIC) is LoadState.ABSENT
+        assert not directory.exists(TOPIC)
+        assert (await directory.acquire(TOPIC, OpenMode.CREATE)).is_new
+
+
+async def test_a_topic_of_a_namespace_that_is_deleted_while_its_log_is_created_does_not_serve() -> None:
+    async with regions("us") as world:
+        region = world.running["us"]
+        store_of(world).hold()
+        request = await soon(region.directory.acquire(TOPIC, OpenMode.CREATE))
+        del region.policies.existing["public/default"]
+        store_of(world).release()
+        with pytest.raises(ProtocolError, match="does not exist"):
+            await request
+        assert not region.directory.serving
+
+
 async def test_a_cancelled_request_has_no_effect_on_others() -> None:
     async with regions("us") as world:
         directory = world.running["us"].directory
