@@ -120,7 +120,7 @@ class ClientConnection(asyncio.Protocol):
         """Watchers of topic lists, by id."""
         self.transaction_keys = TransactionKeys()
         self.tasks = TaskGroup()
-        self._responses: list[bytes] = []
+        self.responses: list[bytes] = []
         """Encoded responses. Those to the commands of a read are sent at its end, others in the next
         iteration of the event loop; in any case before the next write."""
         self._are_receipts_only = True
@@ -194,7 +194,7 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes whose amount is bounded by the client's requests and permits: messages, receipts, PINGs."""
-        if self._responses:
+        if self.responses:
             self.send_responses(data)
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
@@ -215,17 +215,16 @@ class ClientConnection(asyncio.Protocol):
             self._write_soon(data)
 
     def _write_soon(self, data: bytes) -> None:
-        if not self._responses and not self.reader.is_reading:
+        if not self.responses and not self.reader.is_reading:
             asyncio.get_running_loop().call_soon(self.send_responses)
-        self._responses.append(data)
+        self.responses.append(data)
 
     def send_responses(self, last: bytes = b"") -> None:
         """Send the encoded responses, and `last` behind them in the same write."""
-        if not self._responses:
-            return
-        responses, self._responses = self._responses, []
+        responses, self.responses = self.responses, []
         are_receipts_only, self._are_receipts_only = self._are_receipts_only, True
-        (self.write if are_receipts_only else self.answer)(b"".join((*responses, last)))
+        if responses:
+            (self.write if are_receipts_only else self.answer)(b"".join((*responses, last)))
 
     def answer(self, data: bytes) -> None:
         """Send a response. Reading pauses while the client leaves more than `ANSWERS_BYTES_MAX` unread."""

@@ -121,6 +121,8 @@ class CommandingConnection(Protocol):
     tasks: TaskGroup
     flow_control: FlowControl
     pending_responses: PendingResponses
+    responses: list[bytes]
+    """What `answer_soon` has kept."""
 
     @property
     def is_open(self) -> bool: ...
@@ -132,7 +134,7 @@ class CommandingConnection(Protocol):
         ...
 
     def send_responses(self) -> None:
-        """Send what `answer_soon` has kept; called at the end of a read."""
+        """Send `responses`; called at the end of a read."""
         ...
 
     def coalesce_reads(self) -> None:

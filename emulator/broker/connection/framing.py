@@ -98,7 +98,8 @@ class CommandReader:
             flow_control.admitted()
             if self.confirmations:
                 self._write_cursors()
-            connection.send_responses()
+            if connection.responses:
+                connection.send_responses()
 
     def _write_cursors(self) -> None:
         """Write each cursor of one read once, and then respond to its acknowledgements."""

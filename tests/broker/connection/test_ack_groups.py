@@ -154,7 +154,7 @@ class Client(ConnectionWithoutSocket):
         await until(lambda: not any(one._is_scheduled or one._read_in_progress for one in loops))
         for subscription in self.subscriptions.values():
             await subscription.persisted()
-        await until(lambda: not (self.connection.tasks._tasks or self.connection._responses))
+        await until(lambda: not (self.connection.tasks._tasks or self.connection.responses))
 
     def observe(self) -> None:
         """Record all that a client, an administrator or a restart sees of the consumers."""

@@ -75,7 +75,7 @@ class Client(ConnectionWithoutSocket):
         """Wait until everything that was read has its outcome, and the client its responses."""
         topics = {topic for _, topic in self.producers.values()}
         await until(lambda: not any(one.publishing.issued or one.publishing.batch for one in topics))
-        await until(lambda: not self.connection._responses)
+        await until(lambda: not self.connection.responses)
 
     def observe(self) -> None:
         """Record all that a client, an administrator or a restart sees of the publishes."""

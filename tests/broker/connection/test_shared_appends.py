@@ -61,7 +61,7 @@ class RawClient:
         await until(lambda: len(self.region_connections) > len(before))
         (self.connection,) = self.region_connections.keys() - before.keys()
         await until(
-            lambda: len(self.connection.producers.open) == len(topics) and not self.connection._responses
+            lambda: len(self.connection.producers.open) == len(topics) and not self.connection.responses
         )
 
     @property

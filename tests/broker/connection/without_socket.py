@@ -87,7 +87,7 @@ class ConnectionWithoutSocket:
         close = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
         close.close_producer.producer_id = close.close_producer.request_id = closed
         self.read(simple_frame(close))
-        await until(lambda: closed not in self.connection.producers.open and not self.connection._responses)
+        await until(lambda: closed not in self.connection.producers.open and not self.connection.responses)
         self.end.written.clear()
 
     def _open(self, producer_id: int) -> tuple[ConnectedProducer, Topic]:

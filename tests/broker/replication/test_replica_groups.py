@@ -90,7 +90,7 @@ class PeerEnd(ConnectionWithoutSocket):
         await until(
             lambda: (
                 not any(one.publishing.issued or one.publishing.batch for one in topics)
-                and not self.connection._responses
+                and not self.connection.responses
             )
         )
 

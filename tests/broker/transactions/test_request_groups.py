@@ -284,7 +284,7 @@ async def test_a_failed_write_rejects_every_request_that_waits_for_it(
         store_of(world).fail_next_group(StorageError("the disk is away", definite=True))
         found = await session.answers(*[new(number) for number in range(5)])
         assert [result(one)[1:] for one in found] == [(number, pb.PersistenceError) for number in range(5)]
-        assert session.connection.flow_control._requests.held_bytes == 0
+        assert session.connection.flow_control._requests.size_bytes == 0
 
 
 async def test_requests_that_wait_together_are_charged_one_by_one_and_pause_reading(
@@ -297,7 +297,7 @@ async def test_requests_that_wait_together_are_charged_one_by_one_and_pause_read
         store.hold()
         session.receive(*[new(number) for number in range(2_000)])
         assert flow_control.is_reading_paused
-        held = flow_control._requests.held_bytes
+        held = flow_control._requests.size_bytes
         assert REQUESTS_BYTES_MAX < held < 1.1 * REQUESTS_BYTES_MAX
         store.release()
         answered: list[pb.BaseCommand] = []
@@ -308,7 +308,7 @@ async def test_requests_that_wait_together_are_charged_one_by_one_and_pause_read
 
         await until(all_answered)
         assert [result(one)[1] for one in answered] == list(range(2_000))
-        assert flow_control._requests.held_bytes == 0
+        assert flow_control._requests.size_bytes == 0
 
 
 async def test_requests_of_a_connection_that_has_ended_release_their_memory(
@@ -324,5 +324,5 @@ async def test_requests_of_a_connection_that_has_ended_release_their_memory(
         await until(lambda: not session.connection.is_open)
         store.release()
         await settle()
-        assert session.connection.flow_control._requests.held_bytes == 0
+        assert session.connection.flow_control._requests.size_bytes == 0
         assert session.responses() == []
