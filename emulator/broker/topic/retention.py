@@ -53,7 +53,7 @@ class Trimmer:
         topic: TopicView,
         subscriptions: Mapping[str, Subscription],
         replicators: Mapping[str, Replicator],
-        others: Callable[[], Mapping[str, HoldSource]],
+        others: Callable[[], Mapping[str, HoldSource]] = dict,
     ) -> None:
         """`others`: returns the other users of the log, by kind. Every feature that reads the log later must be one of
         them."""
