@@ -102,6 +102,26 @@ def test_damaged_requests_are_read_as_by_the_table(command: bytes, data: st.Data
     assert outcome(by_hand, damaged) == outcome(by_table, damaged)
 
 
+def test_the_requests_of_a_java_client_do_not_need_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request ids begin at a random number of 63 bits."""
+    for number in (1, 2**63 - 1):
+        for kind, fields in (
+            ("lookupTopic", {"topic": "a", "authoritative": False}),
+            ("partitionMetadata", {"topic": "a", "metadata_auto_creation_enabled": True}),
+            ("close_producer", {"producer_id": 1}),
+            ("producer", {"topic": "a", "producer_id": 1, "encrypted": False}),
+        ):
+            type_ = pb.BaseCommand.DESCRIPTOR.fields_by_name[kind].number
+            body: dict[str, Any] = {"request_id": number, **fields}
+            command = pb.BaseCommand(type=type_, **{kind: body}).SerializeToString()
+            by_hand, by_table = READERS[{23: 0, 21: 1, 15: 2, 5: 3}[type_]]
+            expected = by_table(command)
+            by_hand(command)  # remembers the options of a producer
+            with monkeypatch.context() as patched:
+                patched.delattr("emulator.wire.commands.spec.decode_command")
+                assert by_hand(command) == expected
+
+
 def test_fields_that_a_producer_repeats_take_their_last_value() -> None:
     command = pb.BaseCommand(
         type=5, producer=pb.CommandProducer(topic="a", producer_id=1, request_id=2)

@@ -21,8 +21,8 @@ from emulator.wire.protobuf import read_varint, tag, varint
 _TOPIC, _SECOND = tag(1, 2)[0], tag(2)[0]
 _ONE_BYTE_MAX: Final = 127
 """Largest number whose varint is one byte."""
-_VARINT_64_BYTES: Final = 9
-"""Number of bytes of a varint from which on its number may exceed 64 bits."""
+_FIELD_BYTES_MAX: Final = 10
+"""Size of a field up to which its number is below 2**63. The request ids of a Java client begin at a random number."""
 
 # Requests.
 
@@ -76,7 +76,7 @@ def _read_request(command: bytes, before_size: bytes) -> tuple[str, int, bytes] 
         topic = command[start:end].decode()
     except (IndexError, UnicodeDecodeError):
         return None
-    return (topic, number, command[rest:]) if rest - end <= _VARINT_64_BYTES else None
+    return (topic, number, command[rest:]) if rest - end <= _FIELD_BYTES_MAX else None
 
 
 def decode_create_producer(command: bytes) -> CreateProducer:
@@ -87,7 +87,7 @@ def decode_create_producer(command: bytes) -> CreateProducer:
             request_id, end = read_varint(found[2], 1)
         except IndexError:
             return CreateProducer.read(command)
-        options = _options_of(found[2][end:]) if end <= _VARINT_64_BYTES else None
+        options = _options_of(found[2][end:]) if end <= _FIELD_BYTES_MAX else None
         if options is not None:
             return CreateProducer(request_id, found[0], found[1], *options)
     return CreateProducer.read(command)
@@ -115,7 +115,7 @@ def decode_close_producer(command: bytes) -> CloseProducer:
             request_id, end = read_varint(command, middle + 1)
         except IndexError:
             return CloseProducer.read(command)
-        is_short = middle - at <= _VARINT_64_BYTES and end - middle <= _VARINT_64_BYTES
+        is_short = middle - at - 1 <= _FIELD_BYTES_MAX and end - middle <= _FIELD_BYTES_MAX
         if is_short and end == len(command) and command[at + 1] == 0x08 and command[middle] == _SECOND:
             return CloseProducer(request_id, producer_id)
     return CloseProducer.read(command)

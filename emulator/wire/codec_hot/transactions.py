@@ -11,7 +11,7 @@ from typing import Final
 from emulator.wire.command_types import CommandType
 from emulator.wire.commands.transactions import AddPartitions, EndTransaction, NewTransaction
 from emulator.wire.frames import BEFORE_BODY_SIZE, head_of_frame
-from emulator.wire.protobuf import ABSENT_U64, VARINT_BYTES_MAX, read_varint, varint
+from emulator.wire.protobuf import VARINT_BYTES_MAX, read_varint, varint
 
 _NEW: Final = BEFORE_BODY_SIZE[CommandType.NEW_TXN]
 _ADD: Final = BEFORE_BODY_SIZE[CommandType.ADD_PARTITION_TO_TXN]
@@ -20,8 +20,8 @@ _FIRST, _SECOND, _THIRD = 0x08, 0x10, 0x18
 _TOPIC: Final = 0x22
 _ACTIONS: Final = {b"\x20\x00": True, b"\x20\x01": False}
 """The end of an END_TXN, and whether it commits."""
-_NUMBERS_BYTES_MAX: Final = 15
-"""Size of three fields with numbers up to which each number has at most `VARINT_BYTES_MAX` bytes."""
+_FIELD_BYTES_MAX: Final = 10
+"""Size of a field up to which its number is below 2**63. The request ids of a Java client begin at a random number."""
 
 # Requests.
 
@@ -70,18 +70,18 @@ def _three_numbers(command: bytes, before_size: bytes) -> tuple[int, int, int, i
     try:
         if command[start - 1] != len(command) - start or command[start - 1] > 127 or command[start] != _FIRST:
             return None
-        first, at = read_varint(command, start + 1)
-        if command[at] != _SECOND:
+        first, second_at = read_varint(command, start + 1)
+        if command[second_at] != _SECOND:
             return None
-        second, at = read_varint(command, at + 1)
-        if command[at] != _THIRD:
+        second, third_at = read_varint(command, second_at + 1)
+        if command[third_at] != _THIRD:
             return None
-        third, at = read_varint(command, at + 1)
+        third, end = read_varint(command, third_at + 1)
     except IndexError:
         return None
-    if at - start > _NUMBERS_BYTES_MAX or first >= ABSENT_U64 or second >= ABSENT_U64 or third >= ABSENT_U64:
+    if max(second_at - start, third_at - second_at, end - third_at) > _FIELD_BYTES_MAX:
         return None
-    return first, second, third, at
+    return first, second, third, end
 
 
 # Responses.
