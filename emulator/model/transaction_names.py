@@ -72,7 +72,9 @@ class TransactionStatus(IntEnum):
     @property
     def is_committed(self) -> bool:
         """Whether the outcome is, or will be, a commit."""
-        return self in (TransactionStatus.COMMITTING, TransactionStatus.COMMITTED)
+        return (
+            1 <= self <= 2
+        )  # the numbers of COMMITTING and COMMITTED: access to a member costs ten times as much
 
     @property
     def is_decided(self) -> bool:

@@ -21,6 +21,7 @@ from emulator.model.markers import (
     SnapshotResponse,
     SubscriptionUpdate,
 )
+from emulator.model.transaction_names import TxnId
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry import build_entry
@@ -72,10 +73,8 @@ ACKED_RANGES_MAX: Final = 100_000
 TRANSACTION_MARKER_PRODUCER: Final = "pulsar.txn.marker"
 
 
-def encode_transaction_end(
-    txn: tuple[int, int], publish_time_ms: int, *, committed: bool
-) -> tuple[bytes, EntryInfo]:
-    """Return the entry that ends the transaction (most, least) in a topic's log, and its `EntryInfo`."""
+def encode_transaction_end(txn: TxnId, publish_time_ms: int, *, committed: bool) -> tuple[bytes, EntryInfo]:
+    """Return the entry that ends the transaction in a topic's log, and its `EntryInfo`."""
     most, least = txn
     marker_type = kinds.TXN_COMMIT if committed else kinds.TXN_ABORT
     metadata = b"".join(

@@ -10,6 +10,7 @@ from typing import Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from emulator.model.transaction_names import TxnId
 from emulator.model.values import MessageChunk, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_layout import metadata_bounds
@@ -20,6 +21,7 @@ from emulator.wire.protobuf import (
     UNREADABLE,
     Malformed,
     malformed,
+    new_tuple,
     parse,
     present_or_0,
     tag,
@@ -57,8 +59,8 @@ class EntryInfo:
     num_chunks: int = 0
     deliver_at_time_ms: int | None = None
     """Earliest time of delivery, by the wall clock."""
-    txn: tuple[int, int] | None = None
-    """(most, least) of the transaction that the entry belongs to, or ends."""
+    txn: TxnId | None = None
+    """The transaction that the entry belongs to, or ends."""
 
     @property
     def is_chunk(self) -> bool:
@@ -305,12 +307,12 @@ def may_name_a_transaction(metadata: bytes) -> bool:
     )
 
 
-def _transaction_of(lean: pb.LeanMetadata) -> tuple[int, int] | None:
-    """Return the transaction id (most, least); if one half is absent it is 0. None: the entry has no transaction."""
+def _transaction_of(lean: pb.LeanMetadata) -> TxnId | None:
+    """Return the transaction id; if one half is absent it is 0. None: the entry has no transaction."""
     least, most = lean.txnid_least_bits, lean.txnid_most_bits
     if least == most == ABSENT_U64:
         return None
-    return present_or_0(most), present_or_0(least)
+    return new_tuple(TxnId, (present_or_0(most), present_or_0(least)))
 
 
 def read_metadata(data: bytes) -> pb.MessageMetadata:

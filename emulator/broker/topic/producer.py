@@ -268,7 +268,7 @@ class ConnectedProducer:
         if refusal is not None:
             raise self._reject(refusal, info.source_position)
         if info.txn is not None:
-            self.topic.transactions.admitted(TxnId(*info.txn))
+            self.topic.transactions.admitted(info.txn)
         self.topic.publish(self, send, data, cast(CheckedEntry, info), marker)
         self.pending_bytes += size_bytes
         return size_bytes
@@ -341,9 +341,9 @@ class ConnectedProducer:
             )
         named = None if send.txn_least is None else TxnId(send.txn_most or 0, send.txn_least)
         if named is not None and info.txn is not None and named != info.txn:
-            sentence = f"the command names transaction {named.text}, the entry {TxnId(*info.txn).text}"
+            sentence = f"the command names transaction {named.text}, the entry {info.txn.text}"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
-        txn = named if named is not None else TxnId(*(info.txn or (0, 0)))
+        txn = named or info.txn or TxnId(0, 0)
         self.topic.transactions.check(txn)
         if info.txn is None:
             data = with_transaction(data, txn)

@@ -104,8 +104,8 @@ class TopicTransactions:
         """Complete the outcome of the markers of one batch, which are durable and applied to the state."""
         for publish in publishes:
             assert isinstance(publish, PendingPublish)
-            assert publish.info.txn is not None
-            txn = TxnId(*publish.info.txn)
+            txn = publish.info.txn
+            assert txn is not None
             self._admitted.pop(txn, None)
             marker_stored = self._pending_markers.pop(txn)
         marker_stored.succeed()

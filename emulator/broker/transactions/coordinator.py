@@ -8,7 +8,6 @@ store (`coordinators.py`). Work that must complete even if a client disconnects 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from emulator.core.transactions.journal_format import (
     JournalEntry,
     TransactionEnded,
 )
+from emulator.core.transactions.live import LiveTransaction
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
 
@@ -357,22 +357,25 @@ class RunningCoordinator:
     def _mark_durable(self, entries: Iterable[JournalEntry]) -> None:
         """Count durable entries as protocol events, open the topics and subscriptions that they add, and notify the
         participants of decided transactions."""
-        events: Counter[str] = Counter()
-        decided = []
+        decided, began, committing, ended = list[LiveTransaction](), 0, 0, 0
         for entry in entries:
-            match entry:
-                case Began():
-                    events["transaction_opened"] += 1
-                case Decided():
-                    decided.append(self.core.live[entry.least])
-                    committing = entry.status is TransactionStatus.COMMITTING
-                    events["transaction_committing" if committing else "transaction_aborting"] += 1
-                case TransactionEnded():
-                    events["transaction_ended"] += 1
-                case _:
-                    self.core.mark_durable(entry)
-        for event, times in events.items():
-            self._region.resources.protocol_events.note(event, times=times)
+            if isinstance(entry, Began):
+                began += 1
+            elif isinstance(entry, TransactionEnded):
+                ended += 1
+            elif isinstance(entry, Decided):
+                decided.append(self.core.live[entry.least])
+                committing += entry.status is TransactionStatus.COMMITTING
+            else:
+                self.core.mark_durable(entry)
+        for event, times in (
+            ("transaction_opened", began),
+            ("transaction_committing", committing),
+            ("transaction_aborting", len(decided) - committing),
+            ("transaction_ended", ended),
+        ):
+            if times:
+                self._region.resources.protocol_events.note(event, times=times)
         if decided and not self.over:
             self.notifier.notify(decided)
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from emulator.core.admission import Scanned
 from emulator.core.topic.deduplication import ChunkInfo
+from emulator.model.transaction_names import TxnId
 
 
 class EntryFacts(Scanned, Protocol):
@@ -22,8 +23,8 @@ class EntryFacts(Scanned, Protocol):
     @property
     def publish_time_ms(self) -> int: ...
     @property
-    def txn(self) -> tuple[int, int] | None:
-        """Id of its transaction, (most, least); None: the entry has none."""
+    def txn(self) -> TxnId | None:
+        """Id of its transaction; None: the entry has none."""
         ...
 
 

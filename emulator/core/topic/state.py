@@ -182,7 +182,7 @@ class TopicState:
         if facts.marker_type is not None:
             self.visibility.hide(entry_id)
             if facts.txn is not None and source is None:
-                self._fold_end(entry_id, facts.marker_type, TxnId(*facts.txn))
+                self._fold_end(entry_id, facts.marker_type, facts.txn)
             return
         if facts.replicate_to:
             self.visibility.restrict(entry_id, (source or self.region, facts.replicate_to))
@@ -237,7 +237,7 @@ class TopicState:
                 self.last_data = LastData(entry_id, facts.num_messages if facts.is_batch else -1)
             return
         self.buffer.stored(
-            TxnId(*facts.txn),
+            facts.txn,
             entry_id,
             at_ms=facts.publish_time_ms,
             producer_name=facts.producer_name,

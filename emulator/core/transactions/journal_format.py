@@ -133,12 +133,12 @@ def _subscriptions_text(entry: SubscriptionsAdded) -> str:
 
 
 def _decided_text(entry: Decided) -> str:
-    return f'["decided",{entry.least},"{entry.status.name}",{_quoted(entry.why)}]'
+    return f'["decided",{entry.least},"{entry.status._name_}",{_quoted(entry.why)}]'
 
 
 def _ended_text(entry: TransactionEnded) -> str:
     holder = "" if entry.holder is None else f",{_listed(entry.holder)}"
-    return f'["ended",{entry.least},"{entry.status.name}",{_quoted(entry.why)}{holder}]'
+    return f'["ended",{entry.least},"{entry.status._name_}",{_quoted(entry.why)}{holder}]'
 
 
 def _checkpoint_text(entry: Checkpoint) -> str:
