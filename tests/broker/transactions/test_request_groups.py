@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from emulator.broker.connection.flow_control import REQUESTS_BYTES_MAX
+from emulator.broker.transactions import coordinator
 from emulator.errors import StorageError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec_hot.publishing import send_frame
@@ -26,6 +27,10 @@ from tests.broker.transactions.coordinator_requests import TOPIC, begin_command,
 
 ITERATIONS: int = 40
 """Of the event loop, after which a region in memory has sent every response."""
+
+
+OTHER_CALLS_MAX: int = 50
+"""Of timers and background work of the region, during one phase: far fewer than its transactions."""
 
 
 class Session:
@@ -151,17 +156,18 @@ async def _calls_of(transactions: int, patched: pytest.MonkeyPatch) -> list[tupl
                     (number, None) for number in range(transactions)
                 ]
                 counts.append((calls.calls - before[0], calls.tasks - before[1]))
-        coordinator = world.running["us"].coordinators.get(0)
-        assert (coordinator.figures.committed, len(coordinator.core.live)) == (transactions + 1, 0)
+        running = world.running["us"].coordinators.get(0)
+        assert (running.figures.committed, len(running.core.live)) == (transactions + 1, 0)
         return counts
 
 
 async def test_the_calls_of_the_event_loop_do_not_grow_with_the_transactions_of_a_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    few, many = await _calls_of(2, monkeypatch), await _calls_of(100, monkeypatch)
-    assert few == many
-    assert all(tasks == 0 for _, tasks in many)
+    few, many = await _calls_of(2, monkeypatch), await _calls_of(200, monkeypatch)
+    for (calls_of_few, _), (calls, tasks) in zip(few, many, strict=True):
+        assert calls <= calls_of_few + OTHER_CALLS_MAX
+        assert tasks <= OTHER_CALLS_MAX
 
 
 def _stream() -> Iterator[bytes]:
@@ -195,8 +201,8 @@ async def _outcome_of(reads: list[bytes], patched: pytest.MonkeyPatch, *, waits:
     async with regions("us") as world, raw_client(world) as client:
         await client.open_producer()
         session = Session(world, patched)
-        for coordinator in (0, 1):
-            await session.create_log(coordinator)
+        for number in (0, 1):
+            await session.create_log(number)
         for read in reads:
             session.receive(read)
             if waits:
@@ -234,23 +240,33 @@ async def _stored_kinds(world: Regions) -> list[str]:
     return [json.loads(entry.data)[0] for entry in await log.read(0, 1_000, 1_000_000)]
 
 
-async def test_the_next_write_takes_along_that_transactions_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transaction_that_is_over_is_written_without_another_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with regions("us") as world, raw_client(world):
-        session, coordinator = Session(world, monkeypatch), world.running["us"].coordinators.get(0)
+        await Session(world, monkeypatch).create_log(0)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while await _stored_kinds(world) != ["began", "decided", "ended"]:
+                await asyncio.sleep(0)
+
+
+async def test_the_next_write_takes_along_that_transactions_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "ENDED_SECONDS_MAX", 1_000)
+    async with regions("us") as world, raw_client(world):
+        session, running = Session(world, monkeypatch), world.running["us"].coordinators.get(0)
         await session.create_log(0)
-        await until_stored(world, ["began", "decided", "ended"])
         await session.answers(new(2), new(3))
         await session.answers(end(4, (0, 1)), end(5, (0, 2)))
-        assert coordinator.core.live == {}
+        assert running.core.live == {}
         appends = Counter[str]()
-        assert coordinator.journal._log is not None
-        append = coordinator.journal._log.append
+        assert running.journal._log is not None
+        append = running.journal._log.append
 
         def counted(entries: Sequence[bytes]) -> asyncio.Future[int]:
             appends["all"] += 1
             return append(entries)
 
-        monkeypatch.setattr(coordinator.journal._log, "append", counted)
+        monkeypatch.setattr(running.journal._log, "append", counted)
         await session.answers(new(6))
         assert appends == {"all": 1}
         assert (await _stored_kinds(world))[-3:] == ["ended", "ended", "began"]
@@ -258,21 +274,14 @@ async def test_the_next_write_takes_along_that_transactions_are_over(monkeypatch
 
 async def test_a_region_that_stops_writes_that_transactions_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would load their topics when it starts again."""
+    monkeypatch.setattr(coordinator, "ENDED_SECONDS_MAX", 1_000)
     async with regions("us") as world, raw_client(world):
         session = Session(world, monkeypatch)
         await session.create_log(0)
         region = world.running["us"]
-        assert region.coordinators.get(0)._ended
         region.coordinators.close()
         await settle()
         assert await _stored_kinds(world) == ["began", "decided", "ended"]
-
-
-async def until_stored(world: Regions, kinds: list[str]) -> None:
-    """Wait until these entries are in the log of the first coordinator, without another request."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while await _stored_kinds(world) != kinds:
-            await asyncio.sleep(0)
 
 
 async def test_a_failed_write_rejects_every_request_that_waits_for_it(
