@@ -81,10 +81,10 @@ class FlowControl:
         self.pending_bytes = 0
         """Bytes of admitted entries without an outcome. SEND adds to it directly; they are charged once per read."""
         self._incomplete = self.account.charge(0)
-        self._publishes = MemoryBudget("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
-        self._answers = MemoryBudget("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
-        self._requests = MemoryBudget("requests", self.account, REQUESTS_BYTES_MAX).charge(0)
-        self._producers = MemoryBudget("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
+        self._publishes = self.account.charge(0)
+        self._answers = self.account.charge(0)
+        self._requests = self.account.charge(0)
+        self._producers = self.account.charge(0)
         self._rate_timer: asyncio.TimerHandle | None = None
         """Timer that ends the pause of a client that publishes faster than a topic allows."""
         self._released = False
