@@ -69,6 +69,18 @@ def same_digits(number: int) -> int:
     return int(10 ** len(b"%d" % number)) - number
 
 
+_LAST_DIGITS: Final = [b"%03d" % number for number in range(1_000)]
+
+
+def decimals(first: int, count: int) -> tuple[bytes, list[bytes]]:
+    """Return (begin, ends) of the decimal texts of up to `count` numbers from this one on: each is `begin` and one of
+    `ends`. At least one, up to the next multiple of 1,000."""
+    thousands, low = divmod(first, 1_000)
+    if thousands:
+        return b"%d" % thousands, _LAST_DIGITS[low : low + count]
+    return b"", [b"%d" % number for number in range(first, min(first + count, 1_000))]
+
+
 def appended_position(property_: bytes) -> Position | None:
     """Return the position in a field that `position_property` returned; None for all other bytes."""
     if len(property_) > _PROPERTY_BYTES_MAX:

@@ -16,14 +16,17 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.metadata.schemas import Schemas
+from emulator.broker.topic.new_entries import GroupSlice, id_at
 from emulator.broker.topic.stored_entry import PlainReplica, StoredEntry
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Position, Schema, TopicName
+from emulator.wire.codec_hot.message_runs import RUN_MESSAGES_MIN, MessageRun
 from emulator.wire.codec_hot.publishing import end_of_send
 from emulator.wire.codec_hot.send_runs import PlainForms, Run, SendRun
 from emulator.wire.entry import with_replication
@@ -76,19 +79,30 @@ class LogForms:
     def plain_run(self, entries: Sequence[StoredEntry], index: int) -> Run | None:
         """Return a run of plain messages that contains the entry of this index; build and cache it, with those after
         it, if there is none. None: the entry is another one."""
-        entry = entries[index]
-        if entry.hidden or isinstance(entry, PlainReplica):
+        if not _may_be_plain(entries, index):
             return None
-        found = self.find(entry.entry_id)
-        if found is not None or entry.is_decoded:  # a decoded one is rarely plain
+        entry_id = id_at(entries, index)
+        found = self.find(entry_id)
+        if found is not None or _is_decoded(entries, index):  # a decoded one is rarely plain
             return found if found is not None and found.is_plain else None
-        after = bisect_right(self._firsts, entry.entry_id)
+        after = bisect_right(self._firsts, entry_id)
         end_id = self._firsts[after] if after < len(self._firsts) else -1
-        forms, ledger_id = self._cache.plain_forms, self.key[0]
-        run: Run | None = forms.take_similar(entries, index, ledger_id, end_id) if self._in_runs else None
+        run: Run | None = self._similar_run(entries, index, end_id) if self._in_runs else None
         if run is None:
+            forms, ledger_id = self._cache.plain_forms, self.key[0]
             run = forms.take(entries, index, ledger_id, end_id, until_similar=self._in_runs)
         return None if run is None else self._add(run)
+
+    def _similar_run(self, entries: Sequence[StoredEntry], index: int, end_id: int) -> MessageRun | None:
+        """Return a run of similar messages that begins with the entry of this index; None: there is none. A short one
+        is tried first, so that messages which are not similar cost no time for all those after them."""
+        forms, ledger_id = self._cache.plain_forms, self.key[0]
+        run: MessageRun | None = None
+        for entries_max in (RUN_MESSAGES_MIN, len(entries)):
+            run = forms.take_similar(*_columns(entries, index, entries_max), ledger_id, end_id)
+            if run is None:
+                break
+        return run
 
     def add(self, entry: StoredEntry, schema_version: bytes | None = None) -> Run:
         """Return the form of an entry, and cache it until `trim` drops it. `schema_version`: its schema's version in
@@ -111,6 +125,32 @@ class LogForms:
     def drop(self, run: Run) -> None:
         at = bisect_left(self._firsts, run.first_entry_id)
         del self._firsts[at], self._runs[at]
+
+
+def _columns(entries: Sequence[StoredEntry], index: int, entries_max: int) -> tuple[int, list[bytes]]:
+    """Return the id of the entry with this index, and the bytes of up to `entries_max` entries from it on whose ids
+    follow each other and that are not hidden."""
+    if isinstance(entries, GroupSlice):
+        return id_at(entries, index), entries.datas(index, entries_max)
+    first_id = entries[index].entry_id
+    datas: list[bytes] = []
+    for entry in islice(entries, index, index + entries_max):
+        if entry.hidden or entry.entry_id != first_id + len(datas):
+            break
+        datas.append(entry.data)
+    return first_id, datas
+
+
+def _may_be_plain(entries: Sequence[StoredEntry], index: int) -> bool:
+    """Whether an entry may be a plain message that originated here, without reading it."""
+    if isinstance(entries, GroupSlice):
+        return entries.replicated_from is None
+    entry = entries[index]
+    return not (entry.hidden or isinstance(entry, PlainReplica))
+
+
+def _is_decoded(entries: Sequence[StoredEntry], index: int) -> bool:
+    return not isinstance(entries, GroupSlice) and entries[index].is_decoded
 
 
 class ReplicatedEntryCache:

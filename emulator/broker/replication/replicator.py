@@ -19,7 +19,7 @@ from emulator.broker.replication.replicator_state import (
 from emulator.broker.replication.schema_wait import SchemaWait
 from emulator.broker.replication.sending import RunsToSend, replicas_from
 from emulator.broker.topic.metrics import Traffic
-from emulator.broker.topic.new_entries import EntryGroup, first_id
+from emulator.broker.topic.new_entries import EntryGroup, GroupSlice, first_id, id_at
 from emulator.broker.topic.stored_entry import PlainReplica
 from emulator.core.flow.failure_detector import FailureDetector
 from emulator.core.replication.progress import Forwarding, ReplicatorLifecycle, ReplicatorState
@@ -271,14 +271,14 @@ class Replicator:
                     return
                 room = self.rate.throttle.portion(room)
             is_live = end - start <= LIVE_ENTRIES
-            entries = self.topic.reading.recent(start, min(room, LIVE_ENTRIES)) if is_live else None
-            if entries is None:
+            parts = self.topic.reading.recent_parts(start, min(room, LIVE_ENTRIES)) if is_live else None
+            if parts is None:
                 if self.progress.in_flight >= PARTS_IN_FLIGHT * self._part_entries:
                     return  # the next receipt continues
                 read = self.lifecycle.begin_read()
                 self.topic.region.spawn(self._read_and_send(start, min(room, self._next_part()), read))
                 return
-            self._send(entries)
+            self._send(parts)
             if self.progress.next_entry_id in (start, end):
                 return  # There is no further entry, or the next one is too large and waits for receipts.
 
@@ -313,9 +313,9 @@ class Replicator:
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
             await self.topic.region.resources.appends.let_pass()
-            entries = await self.topic.reading.read(start, entries_max, READ_BYTES)
+            parts = await self.topic.reading.read_parts(start, entries_max, READ_BYTES)
             if self.lifecycle.end_read(read):
-                self._send(entries)
+                self._send(parts)
                 if self.progress.next_entry_id > start:
                     self.pump()  # otherwise the next entry is too large and waits for receipts
         except Exception as failure:  # any: otherwise the replicator would wait for this read for ever
@@ -323,24 +323,18 @@ class Replicator:
             if not isinstance(failure, StorageError):
                 raise
 
-    def _send(self, entries: Sequence[StoredEntry]) -> None:
+    def _send(self, parts: Sequence[Sequence[StoredEntry]]) -> None:
+        """Send entries, in parts as those of `TopicReading.recent_parts`, as far as the window allows."""
         progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
         log = forms.of_log(ledger_id, in_runs=self.sends_runs)
         confirmed = progress.confirmed
         sends = RunsToSend(self.producer_id, progress, self.peer.entry_bytes_max)
-        at, skipped_up_to = 0, -1
-        while at < len(entries) and progress.room > 0:
-            run = log.plain_run(entries, at)
-            skipped = self._skipped(entries, at, run)
-            if skipped:
-                at += skipped
-                skipped_up_to = entries[at - 1].entry_id
-                continue
-            run = run or self._form_of(entries[at], log)
-            sent = 0 if run is None else sends.add(run, entries[at].entry_id, len(entries) - at)
-            if not sent:
+        skipped_up_to = -1
+        for entries in parts:
+            done, skipped_in_part = self._add_part(entries, log, sends)
+            skipped_up_to = max(skipped_up_to, skipped_in_part)
+            if done < len(entries):
                 break
-            at += sent
         forms.trim()
         if skipped_up_to >= progress.next_entry_id:
             progress.skipped(skipped_up_to)
@@ -361,12 +355,33 @@ class Replicator:
                 )
             )
 
+    def _add_part(self, entries: Sequence[StoredEntry], log: LogForms, sends: RunsToSend) -> tuple[int, int]:
+        """Add the entries of one part to those that are sent. Return how many were added or skipped, and the id of the
+        last one that was skipped; -1: none was."""
+        at, skipped_up_to = 0, -1
+        while at < len(entries) and self.progress.room > 0:
+            run = log.plain_run(entries, at)
+            skipped = self._skipped(entries, at, run)
+            if skipped:
+                at += skipped
+                skipped_up_to = id_at(entries, at - 1)
+                continue
+            run = run or self._form_of(entries[at], log)
+            sent = 0 if run is None else sends.add(run, id_at(entries, at), len(entries) - at)
+            if not sent:
+                break
+            at += sent
+        return at, skipped_up_to
+
     def _skipped(self, entries: Sequence[StoredEntry], at: int, run: Run | None) -> int:
         """Return the number of entries from this index on that are not sent to the remote region; 0: this one is.
         `run`: the run that contains it, if it is a plain message that originated here."""
-        entry = entries[at]
         if run is not None:
             return int(self._forwarding(self.remote, None, (), None) is not Forwarding.SEND)
+        if isinstance(entries, GroupSlice) and (origin := entries.replicated_from) is not None:
+            is_sent = self._forwarding(self.remote, origin, (), None) is Forwarding.SEND
+            return 0 if is_sent else len(entries) - at
+        entry = entries[at]
         if isinstance(entry, PlainReplica):
             origin = entry.replicated_from
             if self._forwarding(self.remote, origin, (), None) is Forwarding.SEND:

@@ -12,12 +12,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
 from emulator.broker.memory_budgets import MemoryBudget, Reservation
-from emulator.broker.topic.new_entries import EntryGroup, NewEntries, Part, end_id, first_id, read_part
+from emulator.broker.topic.new_entries import (
+    EntryGroup,
+    NewEntries,
+    Part,
+    end_id,
+    first_id,
+    part_from,
+    read_part,
+)
 from emulator.broker.topic.stored_entry import StoredEntry
 
 ENTRY_OVERHEAD_BYTES = 432
@@ -127,6 +135,23 @@ class EntryCache:
             if len(found) == entries_max or (found and size_bytes >= READ_BYTES):
                 break
         return found
+
+    def read_parts(self, from_entry_id: int, entries_max: int) -> list[Sequence[StoredEntry]] | None:
+        """Return what `read` returns, in parts, none of them empty: messages of groups, and other entries."""
+        if from_entry_id < self.start_entry_id:
+            return None
+        parts: list[Sequence[StoredEntry]] = []
+        size_bytes = found = 0
+        for block in self._blocks[max(self._block_with(from_entry_id), 0) :]:
+            for part in block.parts_from(from_entry_id):
+                entries = part_from(part, from_entry_id, entries_max - found)
+                if entries:
+                    parts.append(entries)
+                    found += len(entries)
+            size_bytes += block.charge.size_bytes
+            if found == entries_max or (found and size_bytes >= READ_BYTES):
+                break
+        return parts
 
     def group_with(self, entry_id: int) -> EntryGroup | None:
         """Return the group that contains a cached entry; None: it is not cached, or in none."""

@@ -34,6 +34,12 @@ class EntryGroup:
     def __len__(self) -> int:
         return self.end_entry_id - self.first_entry_id
 
+    def datas(self, begin: int, end: int) -> list[bytes]:
+        """Return the bytes of the messages with these indexes."""
+        if self._entries is None:
+            return self._datas[begin:end]
+        return [entry.data for entry in self._entries[begin:end]]
+
     @property
     def entries(self) -> list[StoredEntry]:
         if self._entries is None:
@@ -44,6 +50,45 @@ class EntryGroup:
                 self._entries = [PlainReplica(entry_id, data, origin) for entry_id, data in numbered]
             self._datas = []
         return self._entries
+
+
+class GroupSlice(Sequence[StoredEntry]):
+    """Messages of a group that follow each other, not empty. They become objects at the first access to one of them."""
+
+    __slots__ = ("_begin", "_end", "_group")
+
+    def __init__(self, group: EntryGroup, from_entry_id: int, entries_max: int) -> None:
+        """`from_entry_id`: below the end of the group; a lower id than the first one means that one."""
+        self._group = group
+        self._begin = max(from_entry_id - group.first_entry_id, 0)
+        self._end = min(self._begin + entries_max, len(group))
+
+    @property
+    def first_entry_id(self) -> int:
+        return self._group.first_entry_id + self._begin
+
+    @property
+    def replicated_from(self) -> str | None:
+        """The region in which the messages originate, if it is another one."""
+        return self._group.replicated_from
+
+    def datas(self, index: int, entries_max: int) -> list[bytes]:
+        """Return the bytes of up to `entries_max` messages from this index on."""
+        begin = self._begin + index
+        return self._group.datas(begin, min(begin + entries_max, self._end))
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._group.entries[self._begin : self._end][index]
+        return self._group.entries[range(self._begin, self._end)[index]]
+
+
+def id_at(entries: Sequence[StoredEntry], index: int) -> int:
+    """Return the id of an entry, without creating the objects of a `GroupSlice`."""
+    return entries.first_entry_id + index if isinstance(entries, GroupSlice) else entries[index].entry_id
 
 
 Part = list[StoredEntry] | EntryGroup
@@ -65,6 +110,13 @@ def read_part(part: Part, from_entry_id: int, entries_max: int) -> list[StoredEn
         return entries[-1:] if entries_max > 0 else []
     start = bisect_left(entries, from_entry_id, key=_id)
     return entries[start : start + entries_max]
+
+
+def part_from(part: Part, from_entry_id: int, entries_max: int) -> Sequence[StoredEntry]:
+    """Return what `read_part` returns, of a group as a `GroupSlice`."""
+    if isinstance(part, EntryGroup) and entries_max > 0 and from_entry_id < part.end_entry_id:
+        return GroupSlice(part, from_entry_id, entries_max)
+    return read_part(part, from_entry_id, entries_max)
 
 
 class NewEntries(Sequence[StoredEntry]):

@@ -122,8 +122,7 @@ class ReplicaGroups:
         run = read_run(send, entry, region)
         limits = topic.publishing.limits
         if (
-            send.highest_sequence_id
-            or limits.batch_bytes < MESSAGE_BYTES_MIN
+            limits.batch_bytes < MESSAGE_BYTES_MIN
             or run.payload_bytes_max > limits.payload_bytes
             or not may_follow(send, run.first, topic.state.highest_received(region))
             or not self._is_plain(run.rest)

@@ -3,7 +3,7 @@ ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from emulator.broker.topic.checkpoints import Checkpoints
@@ -100,6 +100,22 @@ class TopicReading:
             return self._readable(from_entry_id, entries)
         except CheckpointDamaged:
             return None  # the next read from the store raises the error
+
+    def recent_parts(self, from_entry_id: int, entries_max: int) -> list[Sequence[StoredEntry]] | None:
+        """Return what `recent` returns, in parts: messages of groups, which become objects only if one of them is
+        accessed, and other entries."""
+        state = self._state
+        if state.buffer.open_from is not None or from_entry_id <= state.visibility.last_aborted:
+            entries = self.recent(from_entry_id, entries_max)
+            return None if entries is None else [entries]
+        return self.cache.read_parts(from_entry_id, entries_max)
+
+    async def read_parts(
+        self, from_entry_id: int, entries_max: int, bytes_max: int
+    ) -> list[Sequence[StoredEntry]]:
+        """Return what `read` returns, in parts as those of `recent_parts`."""
+        cached = self.recent_parts(from_entry_id, entries_max)
+        return [await self.read(from_entry_id, entries_max, bytes_max)] if cached is None else cached
 
     def group_with(self, entry_id: int) -> EntryGroup | None:
         """Return the group of plain messages that contains an entry; None: it is not in memory, or in no group."""

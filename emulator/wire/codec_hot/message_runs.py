@@ -15,6 +15,7 @@ that another region states in a run, before memory for its messages is used.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple
 
@@ -38,7 +39,7 @@ from emulator.wire.protobuf import (
     varint,
     varints,
 )
-from emulator.wire.source_position import appended_position, same_digits
+from emulator.wire.source_position import appended_position, decimals, same_digits
 
 RUN_MESSAGES_MIN: Final = 8
 """Number of messages from which on a run costs both regions less than a SEND for each."""
@@ -258,15 +259,17 @@ def _entries(
 ) -> list[bytes]:
     """Return the entries of the messages, whose payloads begin at `at` and have these sizes."""
     entries: list[bytes] = []
-    middle, entry_id = template.middle, template.position.entry
+    starts = list(accumulate(sizes, initial=at))
     begin = _SIZE.pack(template.size) + template.begin
     while len(entries) < len(sizes):
         done = len(entries)
         numbers = varints(sequence_id + done, len(sizes) - done)
-        for number, size in zip(numbers, sizes[done:], strict=False):
-            end = at + size
-            body = begin + number + middle + b"%d" % entry_id + entry[at:end]
-            entries.append(_CHECKSUM_HEAD.pack(USUAL_MAGIC, crc32c(body)) + body)
-            at = end
-            entry_id += 1
+        digits, last_digits = decimals(template.position.entry + done, len(numbers))
+        middle = template.middle + digits
+        of_messages = zip(numbers, last_digits, starts[done:], starts[done + 1 :], strict=False)
+        bodies = [
+            b"%b%b%b%b%b" % (begin, number, middle, last, entry[start:end])
+            for number, last, start, end in of_messages
+        ]
+        entries += [_CHECKSUM_HEAD.pack(USUAL_MAGIC, crc32c(body)) + body for body in bodies]
     return entries

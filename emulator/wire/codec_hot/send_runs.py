@@ -37,6 +37,7 @@ _EXPECTED_FIRST: Final = 8
 """Number of messages that are expected to follow from one that was read. It grows while they do: messages of producers
 in turns do not."""
 _NO_END: Final = 2**63
+_MAGIC_BYTES: Final = len(CHECKSUM_MAGIC)
 
 
 class SendRun:
@@ -176,14 +177,13 @@ class PlainForms:
         return SendRun(first_id, ends, command_bytes, 1, is_plain=True) if ends else None
 
     def take_similar(
-        self, entries: Sequence[LogEntry], index: int, ledger_id: int, end_id: int
+        self, first_id: int, datas: Sequence[bytes], ledger_id: int, end_id: int
     ) -> MessageRun | None:
-        """Return the longest run of plain messages without a schema that begins with the entry of this index, ends
-        before `end_id`, and in which only payloads, sequence ids and entry ids differ, the ids by one and not in
-        length. None: it would have fewer than `RUN_MESSAGES_MIN` messages."""
-        first_id = entries[index].entry_id
-        left = min(len(entries) - index, same_digits(first_id), end_id - first_id if end_id >= 0 else _NO_END)
-        read = self._read_entry(entries[index].data) if left >= RUN_MESSAGES_MIN else None
+        """Return the longest run of plain messages without a schema that begins with the first one of these entries,
+        whose ids follow each other, ends before `end_id`, and in which only payloads, sequence ids and entry ids
+        differ, the ids by one and not in length. None: it would have fewer than `RUN_MESSAGES_MIN` messages."""
+        left = min(len(datas), same_digits(first_id), end_id - first_id if end_id >= 0 else _NO_END)
+        read = self._read_entry(datas[0]) if left >= RUN_MESSAGES_MIN else None
         if read is None:
             return None
         payloads: list[bytes] = []
@@ -193,8 +193,7 @@ class PlainForms:
             numbers = varints(read.sequence_id + at, min(expected, left - at))
             if len(numbers[0]) != number_bytes:
                 break
-            of_part = entries[index + at : index + at + len(numbers)]
-            count = _add_payloads(payloads, of_part, numbers, read, first_id + at)
+            count = _add_payloads(payloads, datas[at : at + len(numbers)], numbers, read)
             if count < len(numbers):
                 break
             expected = 4 * count
@@ -265,28 +264,26 @@ class PlainForms:
         return _Read(begin, sequence_id, rest)
 
 
-def _add_payloads(
-    payloads: list[bytes],
-    entries: Sequence[LogEntry],
-    numbers: list[bytes],
-    read: _Read,
-    next_id: int,
-) -> int:
-    """Add the payloads of entries from this id on, whose metadata differ only in the sequence id: these numbers, of
-    equal length. Return how many are of that form."""
+def _add_payloads(payloads: list[bytes], datas: Sequence[bytes], numbers: list[bytes], read: _Read) -> int:
+    """Add the payloads of entries whose metadata differ only in the sequence id: these numbers, of equal length. Return
+    how many are of that form."""
     end = HEAD_BYTES + len(read.begin) + len(numbers[0]) + len(read.rest)
     begin, rest = _SIZE.pack(end - HEAD_BYTES) + read.begin, read.rest
-    first_id = next_id
-    for entry, number in zip(entries, numbers, strict=False):
-        data = entry.data
+    if (
+        max(map(len, datas)) <= PLAIN_ENTRY_BYTES_MAX
+        and [data[CHECKSUM_BYTES:end] for data in datas] == [begin + number + rest for number in numbers]
+        and [data[:_MAGIC_BYTES] for data in datas].count(CHECKSUM_MAGIC) == len(datas)
+    ):
+        payloads += [data[end:] for data in datas]
+        return len(datas)
+    count = 0
+    for data, number in zip(datas, numbers, strict=True):
         if (
             data[CHECKSUM_BYTES:end] != begin + number + rest
-            or entry.entry_id != next_id
-            or entry.hidden
             or len(data) > PLAIN_ENTRY_BYTES_MAX
             or not data.startswith(CHECKSUM_MAGIC)
         ):
             break
         payloads.append(data[end:])
-        next_id += 1
-    return next_id - first_id
+        count += 1
+    return count

@@ -344,6 +344,24 @@ def test_a_run_in_another_form_is_refused(served: Served, name: str) -> None:
     assert peer.pending == (0, [0, 0, 0, 0])
 
 
+@pytest.mark.parametrize("entry_id", [0, 979, 1_990, 99_979, 2**63 - 30])
+@pytest.mark.parametrize("sequence_id", [0, 107, 128, 2**14 * 3 - 10, 2**28 * 3 - 10])
+def test_the_entries_of_a_run_have_the_ids_that_follow(entry_id: int, sequence_id: int) -> None:
+    count = 10 if entry_id == 0 else 20
+    data = run_entry(metadata_of("p", sequence_id, entry_id), [bytes(number) for number in range(count)])
+    run = read_run(SendCommand(1, sequence_id, run_messages=count), data, "eu")
+    assert run.entries == [
+        with_replication(
+            plain_entry("p", sequence_id + number, 1, bytes(number)),
+            "eu",
+            Position(LEDGER, entry_id + number),
+        )
+        for number in range(count)
+    ]
+    assert run.last == (LEDGER, entry_id + count - 1)
+    assert run.payload_bytes_max == count - 1
+
+
 @pytest.mark.parametrize("messages", [RUN_MESSAGES_MAX, RUN_MESSAGES_MAX + 1])
 def test_a_run_has_a_maximum_number_of_messages(messages: int) -> None:
     data = run_entry(metadata_of("p", 200, 100_000), [b"x"] * messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic import new_entries
 from emulator.broker.topic.entry_cache import EntryCache, EntryCachePool
-from emulator.broker.topic.new_entries import EntryGroup, NewEntries
+from emulator.broker.topic.new_entries import EntryGroup, GroupSlice, NewEntries, id_at
 from emulator.broker.topic.stored_entry import PlainReplica, StoredEntry
 from emulator.core.replication.progress import ReplicationProgress, ReplicatorState, forwarding
 from emulator.model.values import Position
@@ -62,6 +63,23 @@ def seen(entries: Any) -> list[tuple[Any, ...]] | None:
     return [(one.entry_id, one.data, one.replicated_from, one.messages, one.hidden) for one in entries]
 
 
+def in_one(parts: list[Sequence[StoredEntry]] | None) -> list[tuple[Any, ...]] | None:
+    """Return the entries of parts, none of which is empty, as `seen` does; their ids and data are known before."""
+    if parts is None:
+        return None
+    assert all(parts)
+    columns = [(id_at(part, index), one) for part in parts for index, one in enumerate(datas_in(part))]
+    found = seen(entry for part in parts for entry in part)
+    assert found is not None
+    assert columns == [one[:2] for one in found]
+    assert found == seen(part[index] for part in parts for index in range(len(part)))
+    return found
+
+
+def datas_in(part: Sequence[StoredEntry]) -> list[bytes]:
+    return part.datas(0, len(part)) if isinstance(part, GroupSlice) else [entry.data for entry in part]
+
+
 def number_of(of_append: list[tuple[str | None, int, bool]]) -> int:
     return sum(count for _, count, _ in of_append)
 
@@ -86,9 +104,11 @@ def test_a_cache_of_groups_is_read_as_one_of_single_entries(
         assert caches[True].start_entry_id == caches[False].start_entry_id
         for _ in range(data.draw(st.integers(0, 2))):
             begin, entries_max = data.draw(st.integers(FIRST, end)), data.draw(st.integers(1, 12))
+            in_parts = [in_one(caches[choice].read_parts(begin, entries_max)) for choice in (True, False)]
             found = [seen(caches[choice].read(begin, entries_max)) for choice in (True, False)]
             is_cached = begin >= caches[True].start_entry_id
             assert found == [seen(log[begin - FIRST :][:entries_max]) if is_cached else None] * 2
+            assert in_parts == found
     assert [len(entries) for entries, _ in kept] == [count for _, count in kept], "later ones are not added"
     budgets = {choice: cache._pool._budget.held_bytes for choice, cache in caches.items()}
     assert budgets[True] == budgets[False]

@@ -55,12 +55,13 @@ class NonPersistentReplicator(Replicator):
         if entries and not self.lifecycle.is_connected:
             self._drop_before(entries[-1].entry_id + 1)
 
-    def _send(self, entries: Sequence[StoredEntry]) -> None:
+    def _send(self, parts: Sequence[Sequence[StoredEntry]]) -> None:
         # Entries of this read may have been skipped before it ended.
-        entries = [entry for entry in entries if entry.entry_id >= self.progress.next_entry_id]
+        next_id = self.progress.next_entry_id
+        entries = [entry for part in parts for entry in part if entry.entry_id >= next_id]
         if entries:
             self._drop_before(entries[0].entry_id)
-        super()._send(entries)
+        super()._send([entries])
         self._unsent.take_before(self.progress.next_entry_id)
 
     def _drop_before(self, entry_id: int) -> None:
