@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import pytest
+
 from emulator.broker.memory_budgets import MemoryBudget
 from emulator.broker.replication.entry_forms import FORMS_BYTES_MAX, ReplicatedEntryCache
 from emulator.broker.topic.stored_entry import StoredEntry
 from emulator.model.values import Position
+from emulator.wire.codec_hot.message_runs import MessageRun
 from emulator.wire.codec_hot.publishing import send_frame
 from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.message_metadata import scan_entry
@@ -66,19 +69,21 @@ def stored(*entry_ids: int) -> list[StoredEntry]:
     return [StoredEntry.read(one, plain_entry("p", one, 1, b"x")) for one in entry_ids]
 
 
-def test_runs_of_a_log_do_not_overlap() -> None:
+@pytest.mark.parametrize("in_runs", [False, True])
+def test_runs_of_a_log_do_not_overlap(in_runs: bool) -> None:
     """A replicator that is behind builds what is missing before the run of another one, up to it."""
-    log = ReplicatedEntryCache("us", MemoryBudget("forms")).of_log(7)
-    entries = stored(*range(20))
-    later = log.plain_run(entries, 10)
+    log = ReplicatedEntryCache("us", MemoryBudget("forms")).of_log(7, in_runs=in_runs)
+    entries = stored(*range(130, 170))
+    later = log.plain_run(entries, 20)
     assert later is not None
-    assert (later.first_entry_id, len(later)) == (10, 10)
+    assert (later.first_entry_id, len(later)) == (150, 20)
     earlier = log.plain_run(entries, 4)
     assert earlier is not None
-    assert (earlier.first_entry_id, len(earlier)) == (4, 6)
-    assert log.plain_run(entries, 12) is later
-    assert log.plain_run(entries, 9) is earlier
-    assert log.entry_ids == [*range(4, 20)]
+    assert (earlier.first_entry_id, len(earlier)) == (134, 16)
+    assert isinstance(earlier, MessageRun) == isinstance(later, MessageRun) == in_runs
+    assert log.plain_run(entries, 22) is later
+    assert log.plain_run(entries, 19) is earlier
+    assert log.entry_ids == [*range(134, 170)]
 
 
 def test_the_run_that_was_built_first_is_dropped_first() -> None:
