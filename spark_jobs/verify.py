@@ -127,7 +127,14 @@ def _perform(options: argparse.Namespace) -> int:
 
 def exit_code_of(program: Callable[[], int]) -> int:
     """Run a program that computes verdicts, and return its exit code. Any failure of it is no verdict."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    received = signal.SIGINT
+
+    def interrupt(number: int, _: object) -> None:
+        nonlocal received
+        received = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         return program()
     except EngineUnavailable as problem:
@@ -135,7 +142,7 @@ def exit_code_of(program: Callable[[], int]) -> int:
     except PermissionError as problem:
         return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        return 128 + received
     except BrokenPipeError:
         # The reader of the output has ended: Python would report the same error when it flushes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,7 +37,8 @@ smaller inserts twice."""
 
 @contextlib.contextmanager
 def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
-    """Open the engine until the end of the block. Raises EngineUnavailable for errors of DuckDB, also within it."""
+    """Open the engine until the end of the block. Raises EngineUnavailable for errors of DuckDB, also within it, and
+    KeyboardInterrupt if a signal handler raises an exception during a query."""
     with scratch_folder() as folder:
         try:
             large = evidence_bytes >= LARGE_BYTES
@@ -48,6 +49,11 @@ def embedded_engine(evidence_bytes: int = 0) -> Iterator[EmbeddedEngine]:
             raise EngineUnavailable(
                 f"the embedded engine failed, so there is no verdict: {reason}"
             ) from problem
+        except RuntimeError as problem:
+            if str(problem) != "Query interrupted":
+                raise
+            # DuckDB replaces the exception of a signal handler.
+            raise KeyboardInterrupt from problem
 
 
 class EmbeddedEngine:
