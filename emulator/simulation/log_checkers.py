@@ -14,10 +14,11 @@ from emulator.simulation.stored_messages import MessageOrigin, StoredMessage
 
 def acknowledged_stored(evidence: RunEvidence) -> Found:
     """Every acknowledged message is stored in its region at the message id that its client received."""
+    stored = {region: _copies(evidence, region) for region in {one.region for one in evidence.published}}
     for origin, attempts in evidence.published.items():
-        copies = _copies(evidence, origin.region).get(origin, ())
+        copies = stored[origin.region].get(origin, ())
         for attempt in attempts.values():
-            if attempt.acknowledged and not any(one.text == attempt.text for one in copies):
+            if attempt.acknowledged and attempt.text not in [one.text for one in copies]:
                 witness = {"message": str(origin), "text": attempt.text, "region": origin.region}
                 yield f"{origin} was acknowledged in {origin.region} and is not stored there", witness
     yield from _wrong_message_ids(evidence)

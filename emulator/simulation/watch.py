@@ -33,7 +33,7 @@ class _RegionCursors:
 
     def __init__(self, medium: Medium) -> None:
         self._medium = medium
-        self._writes_read = 0
+        self.writes_read = 0
         """Number of writes of `key_writers` that were read."""
         self._cursor_of: dict[str, CursorKey | None] = {}
         """The cursor to which each written key belongs; None: to none."""
@@ -43,9 +43,7 @@ class _RegionCursors:
     def changed(self) -> list[CursorKey]:
         """Return the cursors of which a key was written or deleted since the last call."""
         writes = self._medium.key_writers
-        if len(writes) == self._writes_read:
-            return []
-        written, self._writes_read = writes[self._writes_read :], len(writes)
+        written, self.writes_read = writes[self.writes_read :], len(writes)
         found: dict[CursorKey, None] = {}
         for _, text in written:
             if text not in self._cursor_of:
@@ -88,6 +86,8 @@ class CursorWatch:
 
         def on_event(what: str) -> None:
             report(what)
+            if cursors.writes_read == len(disk.key_writers):
+                return  # an append, as most commits
             for key in cursors.changed():
                 self._check_changed(region, key, cursors_in(cursors.rows(key)).get(key))
 

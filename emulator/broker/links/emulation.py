@@ -135,7 +135,7 @@ class EmulatedProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.inbound.put(data)
-        if not self._reading_paused and self.inbound.is_full:
+        if self.inbound.waiting_bytes and not self._reading_paused and self.inbound.is_full:
             self._update_reading()
 
     def _deliver(self, data: bytes) -> None:
@@ -151,7 +151,7 @@ class EmulatedProtocol(asyncio.Protocol):
     def _put(self, data: bytes) -> None:
         """Pass bytes to the outbound line; pause the protocol while the line is full."""
         self.outbound.put(data)
-        if not self._writing_paused and self.outbound.is_full:
+        if self.outbound.waiting_bytes and not self._writing_paused and self.outbound.is_full:
             self._update_writing()
 
     def _send(self, data: bytes) -> None:

@@ -50,6 +50,8 @@ _RANGE = struct.Struct(">HH")
 _BATCH = struct.Struct(">HI")
 """Offset of a batch in the part, number of bytes that follow."""
 _BITMAP_BYTES = PART_IDS // 8
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+"""As `json.dumps`, which creates an encoder at each call unless all its options are defaults."""
 CLAIMS = -1
 """Number of the part that contains claims."""
 _CLAIMS_NAME = "claims"
@@ -126,7 +128,7 @@ class CursorParts:
                 self._stored.add(name)
         if cursor.claims.has_changes:
             name = PartName(cursor.generation, CLAIMS)
-            parts[name] = json.dumps(cursor.claims.as_json(), separators=(",", ":")).encode()
+            parts[name] = _encode(cursor.claims.as_json()).encode()
             self._stored.add(name)
         puts = [parts, head] if self._writes_head_last else [parts | head]
         deletes = sorted(
@@ -161,7 +163,7 @@ class CursorParts:
             state["claims_from"] = cursor.claims.first
         if cursor.unapplied:
             state["unapplied"] = {source: [*update] for source, update in cursor.unapplied.items()}
-        return json.dumps(state, separators=(",", ":")).encode()
+        return _encode(state).encode()
 
     def _part(self, number: int) -> bytes:
         cursor, base = self.cursor, number << PART_BITS
