@@ -220,7 +220,7 @@ class Replicator:
             return
         progress = self.progress
         confirmed = progress.confirmed
-        progress.skipped(progress.next_entry_id + len(entries) - 1)
+        progress.skipped(progress.next_entry_id + entries.entry_count - 1)
         if progress.confirmed != confirmed:
             self._stored.changed()
 
@@ -233,7 +233,7 @@ class Replicator:
             and self.progress.room > 0
             and self.rate.throttle is None
             and first_id(entries.parts[0]) == begin >= self.topic.reading.cache.start_entry_id
-            and self.topic.state.replicable_end == begin + len(entries)
+            and self.topic.state.replicable_end == begin + entries.entry_count
             and not self._sends_any(entries)
         )
 

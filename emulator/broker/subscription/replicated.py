@@ -235,7 +235,7 @@ class ReplicatedSubscriptions:
                         self.records.sent(entry, entry.marker)
         for name in self._machines:
             self.pass_markers(name)
-        self.snapshots.entries_stored(len(entries) - markers, markers)
+        self.snapshots.entries_stored(entries.entry_count - markers, markers)
 
     def _answer(
         self, subscription: Subscription, update: SubscriptionUpdate, source: str, entry_id: int

@@ -68,7 +68,7 @@ class Block:
                 last += part
             else:
                 self.parts.append([*part])
-        size = entries.size_bytes + ENTRY_OVERHEAD_BYTES * len(entries)
+        size = entries.size_bytes + ENTRY_OVERHEAD_BYTES * entries.entry_count
         self.charge.resize(self.charge.size_bytes + size)
 
 

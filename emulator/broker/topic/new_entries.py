@@ -122,13 +122,14 @@ def part_from(part: Part, from_entry_id: int, entries_max: int) -> Sequence[Stor
 class NewEntries(Sequence[StoredEntry]):
     """The entries of one append. Their ids follow each other."""
 
-    __slots__ = ("_alone", "_count", "parts", "size_bytes")
+    __slots__ = ("_alone", "entry_count", "parts", "size_bytes")
 
     def __init__(self, entries: Iterable[StoredEntry] = ()) -> None:
         self.parts: list[Part] = []
         self.size_bytes = 0
         """Size of the data."""
-        self._count = 0
+        self.entry_count = 0
+        """Number of entries, as `len` returns it; read several times for each append."""
         self._alone: list[StoredEntry] | None = None
         """The last part if its entries are in no group; None: it is a group, or there is none."""
         for entry in entries:
@@ -136,7 +137,7 @@ class NewEntries(Sequence[StoredEntry]):
 
     def append(self, entry: StoredEntry) -> None:
         self.size_bytes += len(entry.data)
-        self._count += 1
+        self.entry_count += 1
         if self._alone is None:
             self._alone = []
             self.parts.append(self._alone)
@@ -144,7 +145,7 @@ class NewEntries(Sequence[StoredEntry]):
 
     def append_group(self, group: EntryGroup) -> None:
         self.size_bytes += group.size_bytes
-        self._count += len(group)
+        self.entry_count += len(group)
         self._alone = None
         self.parts.append(group)
 
@@ -154,7 +155,7 @@ class NewEntries(Sequence[StoredEntry]):
         return [entry for part in self.parts if isinstance(part, list) for entry in part]
 
     def __len__(self) -> int:
-        return self._count
+        return self.entry_count
 
     def __iter__(self) -> Iterator[StoredEntry]:
         for part in self.parts:

@@ -327,7 +327,7 @@ class Topic:
                 entries.append(StoredEntry(next_id, publish.data, publish.info, publish.marker))
                 fold(next_id, publish.info)
                 next_id += 1
-        if entries:
+        if entries.entry_count:
             self.reading.cache.extend(entries)
         self._acknowledge(batch)
         self._notify(entries)
@@ -354,17 +354,17 @@ class Topic:
         """Dispatch new entries, and pass them to replicated subscriptions and compaction."""
         self._dispatch_to_subscriptions()
         for replicator in self.replicators.values():
-            if entries:
+            if entries.entry_count:
                 replicator.entries_stored(entries)
             else:
                 replicator.pump()
         if self.closed:  # dispatch closed the topic: it is loaded again and then dispatches the rest
             return
-        if self.subscriptions.replicated is not None and entries:
+        if self.subscriptions.replicated is not None and entries.entry_count:
             self.subscriptions.replicated.entries_stored(entries)
         if self.compaction.threshold_bytes:
             self.compaction.bytes_stored(entries.size_bytes)
-        self._count_towards_checkpoint(len(entries))
+        self._count_towards_checkpoint(entries.entry_count)
 
     def pump(self) -> None:
         """Resume dispatch to consumers and replicators."""
