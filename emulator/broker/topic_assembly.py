@@ -192,7 +192,8 @@ class Assembly:
                 if subscription.pending_acks is not None:
                     subscription.pending_acks.end_orphans()
         topic.replicators.serve()
-        topic.compaction.serve()
+        if topic.started_compaction is not None:
+            topic.started_compaction.serve()
 
     def send_away(self, topic: Topic) -> None:
         self._region.policies.detach(topic)
@@ -203,7 +204,8 @@ class Assembly:
     # Pending work.
 
     def owes(self, topic: Topic) -> bool:
-        if topic.compaction.is_running or self._region.housekeeper.has_work(topic):
+        compaction = topic.started_compaction
+        if (compaction is not None and compaction.is_running) or self._region.housekeeper.has_work(topic):
             return True
         if not topic.replicators or not topic.keeps_messages:
             return False

@@ -110,8 +110,17 @@ class TopicAccess:
         """Completes when the pending write of a grant is durable or has failed."""
         self._queued: dict[Claimant, None] = {}
         """Producers in the wait queue, until they are admitted, refused or removed."""
-        self.stored_queue = WaitQueueWriter(region, topic.full_name, self.machine.queue)
+        self._stored_queue: WaitQueueWriter | None = None
         self._has_grace_period = self.machine.reserved_for is not None or bool(queued_before)
+
+    @property
+    def stored_queue(self) -> WaitQueueWriter:
+        """Writes the wait queue. Created at the first use: most topics have none."""
+        if self._stored_queue is None:
+            self._stored_queue = WaitQueueWriter(
+                self._topic.region, self._topic.full_name, self.machine.queue
+            )
+        return self._stored_queue
 
     def start(self) -> None:
         """Start the grace period, if any, in which the former owner and waiting producers may reconnect. Called once
@@ -185,10 +194,12 @@ class TopicAccess:
                 self.evict(cast("ConnectedProducer", decision.claimant), why)
             else:
                 self._begin_writing(decision.change, why)
-        self.stored_queue.changed()
         machine = self.machine
-        granted = machine.owner is not None and machine.change is None
-        self.ownership.note_ownerless(ownerless=bool(self._queued) and not granted and not machine.shared)
+        if machine.queue.changes:
+            self.stored_queue.changed()
+        if self._queued or self.ownership.ownerless_since is not None:
+            granted = machine.owner is not None and machine.change is None
+            self.ownership.note_ownerless(ownerless=bool(self._queued) and not granted and not machine.shared)
 
     def _admit(self, producer: ConnectedProducer, epoch: int | None) -> None:
         if self._queued.pop(producer, False) is None:
@@ -283,13 +294,15 @@ class TopicAccess:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self.stored_queue.close()
+        if self._stored_queue is not None:
+            self._stored_queue.close()
 
     async def settled(self) -> None:
         """After `close`: wait until no write is pending."""
         if self._writing is not None:
             await self._writing
-        await self.stored_queue.settled()
+        if self._stored_queue is not None:
+            await self._stored_queue.settled()
 
 
 @lru_cache(maxsize=16)

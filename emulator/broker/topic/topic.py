@@ -122,10 +122,20 @@ class Topic:
         self.publishing = TopicPublishing(self, self.access)
         self.subscriptions = self.subscriptions_type(self)
         self.replicators = Replicators(self, peers, self.replicator_type)
-        self.compaction = Compaction(self)
+        self.started_compaction: Compaction | None = None
+        """`compaction`, once it was needed."""
         trimmer = Trimmer(self, self.subscriptions, self.replicators, self._other_holds)
         self.retention = TopicRetention(self, self.publishing, trimmer)
         self.termination = TopicTermination(self, self.access, self.publishing, self.subscriptions)
+
+    @property
+    def compaction(self) -> Compaction:
+        """Compacts the topic. Created at the first use, or as a stored topic is loaded: few topics are compacted."""
+        if self.started_compaction is None:
+            self.started_compaction = Compaction(self)
+            if self.is_new:  # there is nothing to load and to clean up
+                self.started_compaction.serve()
+        return self.started_compaction
 
     def _other_holds(self) -> dict[str, HoldSource]:
         return {"compaction": self.compaction.holds, "transactions": self.transactions.holds}
@@ -303,7 +313,8 @@ class Topic:
         for replicator in self.replicators.values():
             await replicator.settled()
         await self.access.settled()
-        await self.compaction.settled()
+        if self.started_compaction is not None:
+            await self.started_compaction.settled()
         await self.retention.trimmer.settled()
         await self.checkpoints.settled()
 
@@ -362,8 +373,8 @@ class Topic:
             return
         if self.subscriptions.replicated is not None and entries.entry_count:
             self.subscriptions.replicated.entries_stored(entries)
-        if self.compaction.threshold_bytes:
-            self.compaction.bytes_stored(entries.size_bytes)
+        if self.started_compaction is not None and self.started_compaction.threshold_bytes:
+            self.started_compaction.bytes_stored(entries.size_bytes)
         self._count_towards_checkpoint(entries.entry_count)
 
     def pump(self) -> None:

@@ -93,13 +93,13 @@ async def test_a_topic_that_fails_during_dispatch_writes_no_checkpoint() -> None
         await producer.send(b"0")
         topic = world.running["us"].directory.serving[TOPIC]
         written = topic.checkpoints.write = Mock()  # type: ignore[method-assign]
-        pumped = topic.pump
+        dispatch = topic._dispatch_to_subscriptions
 
         def fail() -> None:
-            pumped()
+            dispatch()
             topic.failed(StorageError("the disk said no", definite=True))
 
-        topic.pump = fail  # type: ignore[method-assign]
+        topic._dispatch_to_subscriptions = fail  # type: ignore[method-assign]
         for number in range(5):
             await producer.send(b"%d" % number)
         assert topic.closed

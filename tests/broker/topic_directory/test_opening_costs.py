@@ -1,6 +1,6 @@
 """What opening a topic costs: calls of functions, which is where the processor time goes, and objects that stay.
 
-The bounds are little above what was measured, 236 calls and 52 objects, and below what it was while every opening read
+The bounds are little above what was measured, 227 calls and 49 objects, and below what it was while every opening read
 the rows of its topic and ran in two tasks, 402 and 59 (docs/BENCHMARKS.md, "Opening a topic").
 """
 
@@ -18,9 +18,9 @@ from tests.broker.connection.test_shared_appends import RawClient
 from tests.broker.regions import regions
 
 TOPICS = 100
-CALLS_MAX = 260
+CALLS_MAX = 250
 """Calls of functions of the product, with PRODUCER and the response to it; lookups are not included."""
-OBJECTS_MAX = 57
+OBJECTS_MAX = 54
 """Objects that garbage collection visits, the producer of the topic included."""
 PRODUCT = codec_hot.__file__.rpartition("emulator")[0] + "emulator"
 
