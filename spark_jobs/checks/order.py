@@ -32,39 +32,45 @@ _PLACE = ("ledger_id", "entry_id", "batch_index")
 
 
 def find(evidence: Evidence) -> DataFrame:
-    stored = evidence.stored
-    source = F.struct("source_ledger", "source_entry")
-    of_region = _late(
-        stored.where(F.col("source_ledger").isNotNull()), source, "region", "log_topic", "origin_region"
-    )
-    of_producer = _late(stored, F.col("sequence_id"), "region", "log_topic", "origin_region", "producer")
     return all_of(
         [
-            _first_copies(evidence, of_producer, "out of order"),
-            _first_copies(evidence, of_region, "out of the origin's order"),
+            _first_copies(evidence.messages, _late(evidence.stored)),
             finding(_wrong_sources(evidence.messages), "wrong source", position="position", at_ms="asked_ms"),
         ]
     )
 
 
-def _late(stored: DataFrame, order: Column, *by: str) -> DataFrame:
-    """Return the rows that the log stores after a row with a higher `order`."""
-    earlier = Window.partitionBy(*by).orderBy(*_PLACE).rowsBetween(Window.unboundedPreceding, -1)
+def _late(stored: DataFrame) -> DataFrame:
+    """Return one row per `kind` and row that the log stores after a row with a higher sequence id or source."""
+    log = ("region", "log_topic", "origin_region")
+    source = F.when(F.col("source_ledger").isNotNull(), F.struct("source_ledger", "source_entry"))
+    kinds = F.array(
+        F.when(F.col("sequence_id") < F.col("highest_number"), "out of order"),
+        F.when(source < F.col("highest_source"), "out of the origin's order"),
+    )
+    # The wider window first: its rows, shuffled by log, need no other shuffle for the windows of producers.
     return (
-        stored.withColumn("highest_before", F.max(order).over(earlier))
-        .where(order < F.col("highest_before"))
-        .select("region", *ORIGIN, F.struct(*_PLACE).alias("place"))
+        stored.withColumn("highest_source", _highest_before(source, *log))
+        .withColumn("highest_number", _highest_before(F.col("sequence_id"), *log, "producer"))
+        .select("region", *ORIGIN, F.struct(*_PLACE).alias("place"), F.explode(kinds).alias("kind"))
+        .where(F.col("kind").isNotNull())
     )
 
 
-def _first_copies(evidence: Evidence, late: DataFrame, kind: str) -> DataFrame:
+def _highest_before(order: Column, *by: str) -> Column:
+    """Return the highest `order` of the rows that the log stores before this one."""
+    earlier = Window.partitionBy(*by).orderBy(*_PLACE).rowsBetween(Window.unboundedPreceding, -1)
+    return F.max(order).over(earlier)
+
+
+def _first_copies(messages: DataFrame, late: DataFrame) -> DataFrame:
     here = F.filter("copies", lambda copy: copy["region"] == F.col("region"))
     places = F.transform(here, lambda copy: F.struct(*(copy[name].alias(name) for name in _PLACE)))
     # There are few late rows or none: broadcasting them avoids a shuffle of the messages.
-    first_copies = evidence.messages.join(late.hint("broadcast"), list(ORIGIN)).where(
+    first_copies = messages.join(late.hint("broadcast"), list(ORIGIN)).where(
         F.col("place") == F.array_min(places)
     )
-    return finding(first_copies, kind, position=position_text(F.col("place")))
+    return finding(first_copies, F.col("kind"), position=position_text(F.col("place")))
 
 
 def _wrong_sources(messages: DataFrame) -> DataFrame:
