@@ -104,10 +104,16 @@ def delivered_messages(by_place: DataFrame, of_subscriptions: DataFrame) -> Data
             F.max("payload_digest").alias("highest_payload_digest"),
             F.min("other_payload").alias("lowest_payload_digest"),
         )
-        .withColumn("positions", F.array_sort(F.array_distinct(_fields_of_each("places", *_PLACE))))
+        .withColumn("positions", _distinct_positions("places"))
         .withColumn("first_deliveries", _fields_of_each("places", "region", "first_ms"))
         .drop("places")
     )
+
+
+def _distinct_positions(places: str) -> Column:
+    """Return the positions of deliveries, sorted. Most messages have one, which needs no set."""
+    positions = _fields_of_each(places, *_PLACE)
+    return F.when(F.size(places) == 1, positions).otherwise(F.sort_array(F.array_distinct(positions)))
 
 
 def _fields_of_each(structs: str, *names: str) -> Column:
