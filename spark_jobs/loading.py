@@ -163,6 +163,7 @@ def normalise(run: LoadedRun) -> NormalisedRun:
         run.folder.namespaces,
         _end_of(run),
         transactional=transactional,
+        has_unnamed=history.unnamed > 0,
     )
     value_damages = [*run.value_damages, *_marker_damages(run)]
     return NormalisedRun(

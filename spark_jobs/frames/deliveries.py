@@ -37,10 +37,10 @@ def with_homes(events: DataFrame) -> DataFrame:
     )
 
 
-def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFrame:
+def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame, *, has_unnamed: bool) -> DataFrame:
     """Return receives and acknowledgements, one row per subscription and position, with the message's origin: from the
     history, else for a received message from the region's log. `producer` is null if no origin was found, and for
-    positions that were only acknowledged."""
+    positions that were only acknowledged. `has_unnamed`: whether the history has a delivery without an origin."""
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     aggregates = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
@@ -61,6 +61,8 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
         )
         .select(*SUBSCRIPTION, *_PLACE, *aggregates, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
     )
+    if not has_unnamed:
+        return by_place
     in_log = stored.select("topic", *_PLACE, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
     named = by_place.where(F.col("producer").isNotNull() | (F.col("times") == 0))
     unnamed = by_place.where(F.col("producer").isNull() & (F.col("times") > 0)).join(

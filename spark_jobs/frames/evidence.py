@@ -93,10 +93,12 @@ def gather(
     end: RunEnd,
     *,
     transactional: bool,
+    has_unnamed: bool,
 ) -> Evidence:
-    """Join the logs and the history."""
+    """Join the logs and the history. `has_unnamed`: see `named_deliveries`."""
     with parallel() as workers:
-        of_clients = workers.submit(_by_place, without_void_acks(events, transactional=transactional), stored)
+        effective = without_void_acks(events, transactional=transactional)
+        of_clients = workers.submit(_by_place, effective, stored, has_unnamed=has_unnamed)
 
         def joined(part: PartFilter) -> DataFrame:
             published = publishes(part(events, ("topic", "region", *ORIGIN[2:])))
@@ -113,6 +115,7 @@ def gather(
             return without_expired(rows, namespaces, end.end_ms)
 
         subscription_messages = cached_in_parts(of_each)
+        uncounted = uncounted_copies(subscription_messages, claims.cursors)
         return Evidence(
             stored=stored,
             events=events,
@@ -126,7 +129,8 @@ def gather(
             trimmed=trimmed,
             transactional=transactional,
             keys=keys,
-            uncounted=cached(uncounted_copies(subscription_messages, claims.cursors)),
+            # Without markers only one query uses it, and not all of its columns.
+            uncounted=cached(uncounted) if claims.has_markers else uncounted,
             quiescence=quiescence({region for one in namespaces.values() for region in one.regions}, end),
             individual_acks={
                 name: one.individual_acks_since_ms
@@ -136,9 +140,9 @@ def gather(
         )
 
 
-def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFrame]:
+def _by_place(events: DataFrame, stored: DataFrame, *, has_unnamed: bool) -> tuple[DataFrame, DataFrame]:
     of_subscriptions = with_homes(events)
-    return of_subscriptions, cached(named_deliveries(of_subscriptions, stored))
+    return of_subscriptions, cached(named_deliveries(of_subscriptions, stored, has_unnamed=has_unnamed))
 
 
 def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:

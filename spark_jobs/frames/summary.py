@@ -61,6 +61,8 @@ class HistorySummary:
     """Number of lines that name a transaction key."""
     with_epochs: int = 0
     """Number of lines that name a topic epoch."""
+    unnamed: int = 0
+    """Number of deliveries without the origin of their message."""
 
 
 def summarise_logs(rows: DataFrame) -> dict[str, LogSummary]:
@@ -103,6 +105,7 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
     """Summarise the history in one pass."""
     good = F.col("damage").isNull()
     at_ms = F.when(good, F.col("at_ms"))
+    is_delivery = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     row = lines.agg(
         F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
@@ -110,6 +113,7 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
         F.count_if(good & F.col("transaction").isNotNull()).alias("in_transactions"),
         F.count_if(good & F.col("transaction_key").isNotNull()).alias("with_keys"),
         F.count_if(good & F.col("topic_epoch").isNotNull()).alias("with_epochs"),
+        F.count_if(good & is_delivery & F.col("producer").isNull()).alias("unnamed"),
         F.min(at_ms).alias("start_ms"),
         F.max(at_ms).alias("end_ms"),
         F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
@@ -124,6 +128,7 @@ def summarise_history(lines: DataFrame) -> HistorySummary:
         in_transactions=row["in_transactions"],
         with_keys=row["with_keys"],
         with_epochs=row["with_epochs"],
+        unnamed=row["unnamed"],
     )
 
 

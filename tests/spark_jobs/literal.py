@@ -229,6 +229,7 @@ def evidence_from(
         namespaces,
         end or RunEnd((), NEVER_MS),
         transactional=transactional,
+        has_unnamed=any(one.op == "receive" and one.producer is None for one in lines),
     )
 
 
