@@ -44,6 +44,10 @@ followed by another one, repeats the request about every second. So a healed net
 __all__ = ["EmulatedLink", "EmulatedNetwork", "EmulatedProtocol", "LinkCut"]
 
 
+LINK_BANDWIDTH = "link_bandwidth_bytes_per_second"
+"""Extra information of a transport: the bandwidth of the emulated link to the other end; None: unlimited."""
+
+
 class EmulatedTransport(asyncio.Transport):
     """The transport of an emulated protocol: its writes pass through the emulated link."""
 
@@ -71,6 +75,8 @@ class EmulatedTransport(asyncio.Transport):
         self._emulated.set_reading(paused=False)
 
     def get_extra_info(self, name: str, default: object = None) -> object:
+        if name == LINK_BANDWIDTH:
+            return self._emulated.outbound.shape.bandwidth_bytes_per_second
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.authentication.refusals import TLS_HANDSHAKE
-from emulator.broker.links.emulation import LinkCut
+from emulator.broker.links.emulation import LINK_BANDWIDTH, LinkCut
 from emulator.broker.replication import peer_auth
 from emulator.broker.replication.link_handshake import LinkHandshake
 from emulator.broker.replication.link_requests import LinkRequests
@@ -103,6 +103,11 @@ class PeerLink(asyncio.Protocol):
         """Whether the transport has room; False: replicators must not send."""
         self.entry_bytes_max = region.config.settings.max_message_bytes
         """Maximum size of an entry, from the maximum message size that the peer announced."""
+
+    @property
+    def is_bandwidth_limited(self) -> bool:
+        """Whether the emulated link limits its bandwidth: then messages must take as many bytes as Pulsar sends."""
+        return self._transport is not None and self._transport.get_extra_info(LINK_BANDWIDTH) is not None
 
     # Users.
 

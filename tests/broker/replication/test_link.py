@@ -109,6 +109,20 @@ async def test_a_region_that_returns_during_a_connection_attempt_gets_one_connec
         assert attempts == 1
 
 
+async def test_a_link_states_whether_its_bandwidth_is_limited() -> None:
+    """As it is now: a replicator then sends as many bytes as Pulsar does."""
+    async with regions("us", "eu") as world:
+        link = world.running["us"].peers["eu"]
+        assert not link.is_bandwidth_limited
+        await until(lambda: link.connected)
+        assert not link.is_bandwidth_limited
+        for limit in (1_000_000, None):
+            world.links["us", "eu"].set(outbound=True, bandwidth_bytes_per_second=limit)
+            assert link.is_bandwidth_limited == (limit is not None)
+        world.links["us", "eu"].set(outbound=False, bandwidth_bytes_per_second=1_000_000)
+        assert not link.is_bandwidth_limited, "of what the other region sends"
+
+
 @pytest.mark.real
 async def test_only_a_peer_that_ends_connection_after_connection_refuses_the_certificate(
     monkeypatch: pytest.MonkeyPatch,

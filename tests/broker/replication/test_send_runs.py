@@ -51,6 +51,7 @@ class Sender:
         **limits: int,
     ) -> None:
         self.remote, self.producer_id, self.sends_runs = remote, producer_id, sends_runs
+        self.is_bandwidth_limited = False
         self.progress = ReplicationProgress(
             -1, entries_max=limits["entries_max"], bytes_max=limits["bytes_max"]
         )
@@ -607,3 +608,23 @@ def test_the_messages_of_a_group_do_not_become_objects(monkeypatch: pytest.Monke
     for sender in senders:
         sender._send([part_from(part, 100, 1_000) for part in parts])  # type: ignore[arg-type]
         assert sends_of(sender) == [(0, 50, -1), (50, 30, 149)]
+
+
+def test_messages_have_frames_of_their_own_on_a_link_of_limited_bandwidth() -> None:
+    """Otherwise more of them would pass than between regions of Pulsar."""
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    sender = Sender("eu", 3, cache, **WIDE, sends_runs=True)
+    entries = [PlainEntry(*one) for one in enumerate(similar(100), 100)]
+    for limited, part in ((True, entries[:40]), (False, entries[40:70]), (True, entries[70:])):
+        sender.is_bandwidth_limited = limited
+        sender.send(part)
+    assert [one[1] for one in sends_of(sender)] == [*[0] * 40, 30, *[0] * 30]
+
+
+def test_a_run_that_fits_exactly_is_one_frame() -> None:
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    sender = Sender("eu", 3, cache, **WIDE, sends_runs=True)
+    sender.send([PlainEntry(*one) for one in enumerate(similar(60), 100)])
+    ((_, _, entry),) = FrameBuffer(10**6).feed(b"".join(sender.written))
+    assert len(sent_in_runs(similar(60), entry_bytes_max=len(entry))) == 1
+    assert len(sent_in_runs(similar(60), entry_bytes_max=len(entry) - 1)) == 2
