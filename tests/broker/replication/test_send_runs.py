@@ -628,3 +628,11 @@ def test_a_run_that_fits_exactly_is_one_frame() -> None:
     ((_, _, entry),) = FrameBuffer(10**6).feed(b"".join(sender.written))
     assert len(sent_in_runs(similar(60), entry_bytes_max=len(entry))) == 1
     assert len(sent_in_runs(similar(60), entry_bytes_max=len(entry) - 1)) == 2
+
+
+@pytest.mark.parametrize("at", [3, 8, 13])
+def test_similar_messages_end_before_an_entry_with_another_head(at: int) -> None:
+    datas = similar(20)
+    datas[at] = b"\x0e\x03" + datas[at][2:]
+    run = PlainForms("us").take_similar(100, datas, LEDGER, -1)
+    assert (0 if run is None else len(run)) == (at if at >= 8 else 0)
