@@ -115,6 +115,7 @@ def delayed(owner: object, method: str) -> asyncio.Event:
 def slow_reads(topic: Topic) -> asyncio.Event:
     """Disable the topic's entry cache, and make all reads wait until the returned event is set."""
     topic.reading.recent = lambda *_: None  # type: ignore[method-assign]
+    topic.reading.recent_parts = lambda *_: None  # type: ignore[method-assign]
     return delayed(topic.reading, "read")
 
 
