@@ -50,7 +50,8 @@ use many times its own size in memory."""
 _RUN_BYTES_MAX: Final = 262_144
 """Size of a run from which on it is sent in several frames, so that the other region handles the first one while it
 receives the next."""
-_ID_MAX: Final = 2**63 - 1
+ID_MAX: Final = 2**63 - 1
+"""Maximum sequence id and entry id of the messages of a run."""
 _SIZE_BYTES: Final = 4
 _SIZE: Final = Struct(">I")
 _CHECKSUM_HEAD: Final = Struct(">HI")
@@ -238,7 +239,7 @@ def _check_numbers(send: SendCommand, template: _Template) -> None:
     if (
         same_digits(entry_id) < messages
         or len(varint(last_sequence_id)) != len(varint(send.sequence_id))
-        or max(last_sequence_id, entry_id + messages - 1) > _ID_MAX
+        or max(last_sequence_id, entry_id + messages - 1) > ID_MAX
     ):
         raise Malformed("the ids of its messages differ in length, or are too large")
     if messages * template.size > RUN_METADATA_BYTES_MAX:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from emulator.model.crc import crc32c
 from emulator.model.values import Position
-from emulator.wire.codec_hot.message_runs import RUN_MESSAGES_MIN, MessageRun
+from emulator.wire.codec_hot.message_runs import ID_MAX, RUN_MESSAGES_MIN, MessageRun
 from emulator.wire.codec_hot.publishing import EndOfSend, begin_of_send
 from emulator.wire.command_types import CommandType
 from emulator.wire.entry_layout import CHECKSUM_BYTES, CHECKSUM_MAGIC, HEAD_BYTES, USUAL_MAGIC, read_head
@@ -186,6 +186,7 @@ class PlainForms:
         read = self._read_entry(datas[0]) if left >= RUN_MESSAGES_MIN else None
         if read is None:
             return None
+        left = min(left, ID_MAX + 1 - read.sequence_id)
         payloads: list[bytes] = []
         number_bytes, expected = len(varint(read.sequence_id)), _EXPECTED_FIRST
         while len(payloads) < left:

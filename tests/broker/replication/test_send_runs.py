@@ -538,6 +538,12 @@ def sent_in_runs(datas: list[bytes], first_id: int = 100, **limits: int) -> list
         pytest.param(similar(20), 90, [(0, 10, -1), (10, 10, None)], id="a longer entry id"),
         pytest.param(similar(20, 118), 100, [(118, 10, -1), (128, 10, None)], id="a longer sequence id"),
         pytest.param(similar(20, 2**14 * 5 - 10), 100, [(2**14 * 5 - 10, 20, -1)], id="another high half"),
+        pytest.param(
+            similar(20, 2**64 - 40), 100,
+            [(2**64 - 40, 0, -1), *((one, 0, None) for one in range(2**64 - 39, 2**64 - 20))],
+            id="negative sequence ids",
+        ),
+        pytest.param(similar(20, 2**63 - 30), 100, [(2**63 - 30, 20, -1)], id="large sequence ids"),
         pytest.param(similar(20) + similar(20), 100, [(0, 20, -1), (0, 20, None)], id="ids again"),
         pytest.param(similar(20) + similar(20, 20, size=9), 100, [(0, 40, -1)], id="payloads of two sizes"),
         pytest.param(
