@@ -113,9 +113,10 @@ def read_part(part: Part, from_entry_id: int, entries_max: int) -> list[StoredEn
 
 
 def part_from(part: Part, from_entry_id: int, entries_max: int) -> Sequence[StoredEntry]:
-    """Return what `read_part` returns, of a group as a `GroupSlice`."""
-    if isinstance(part, EntryGroup) and entries_max > 0 and from_entry_id < part.end_entry_id:
-        return GroupSlice(part, from_entry_id, entries_max)
+    """Return what `read_part` returns, of a group as a `GroupSlice`: its messages do not become objects."""
+    if isinstance(part, EntryGroup):
+        is_any = entries_max > 0 and from_entry_id < part.end_entry_id
+        return GroupSlice(part, from_entry_id, entries_max) if is_any else ()
     return read_part(part, from_entry_id, entries_max)
 
 

@@ -114,6 +114,17 @@ def test_a_cache_of_groups_is_read_as_one_of_single_entries(
     assert budgets[True] == budgets[False]
 
 
+def test_groups_that_are_not_read_do_not_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those behind the last entry that is asked for, nor those before the first one."""
+    cache = EntryCache(FIRST, EntryCachePool(MemoryBudget("cache", limit_bytes=10**6)))
+    cache.extend(built(FIRST, [(None, 5, True), ("eu", 5, True), (None, 5, True)], in_groups=True))
+    monkeypatch.setattr(EntryGroup, "entries", property(lambda _: pytest.fail("objects")))
+    for from_entry_id, entries_max, expected in ((FIRST, 5, [5]), (FIRST + 3, 4, [2, 2]), (FIRST + 15, 9, [])):
+        found = cache.read_parts(from_entry_id, entries_max)
+        assert found is not None
+        assert [len(part) for part in found] == expected
+
+
 @given(st.lists(parts, min_size=1, max_size=5), st.integers(0, 60))
 def test_new_entries_are_a_sequence_of_single_ones(
     of_append: list[tuple[str | None, int, bool]], index: int
