@@ -16,7 +16,7 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
+from functools import partial
 from typing import Final, Protocol
 
 from emulator.broker.memory_budgets import MemoryBudget
@@ -94,15 +94,12 @@ class LogForms:
         return None if run is None else self._add(run)
 
     def _similar_run(self, entries: Sequence[StoredEntry], index: int, end_id: int) -> MessageRun | None:
-        """Return a run of similar messages that begins with the entry of this index; None: there is none. A short one
-        is tried first, so that messages which are not similar cost no time for all those after them."""
-        forms, ledger_id = self._cache.plain_forms, self.key[0]
-        run: MessageRun | None = None
-        for entries_max in (RUN_MESSAGES_MIN, len(entries)):
-            run = forms.take_similar(*_columns(entries, index, entries_max), ledger_id, end_id)
-            if run is None:
-                break
-        return run
+        """Return a run of similar messages that begins with the entry of this index; None: there is none."""
+        if len(entries) - index < RUN_MESSAGES_MIN:
+            return None
+        first_id = id_at(entries, index)
+        datas = partial(_datas, entries, index, first_id)
+        return self._cache.plain_forms.take_similar(first_id, datas, self.key[0], end_id)
 
     def add(self, entry: StoredEntry, schema_version: bytes | None = None) -> Run:
         """Return the form of an entry, and cache it until `trim` drops it. `schema_version`: its schema's version in
@@ -127,18 +124,21 @@ class LogForms:
         del self._firsts[at], self._runs[at]
 
 
-def _columns(entries: Sequence[StoredEntry], index: int, entries_max: int) -> tuple[int, list[bytes]]:
-    """Return the id of the entry with this index, and the bytes of up to `entries_max` entries from it on whose ids
-    follow each other and that are not hidden."""
+def _datas(
+    entries: Sequence[StoredEntry], index: int, first_id: int, offset: int, entries_max: int
+) -> list[bytes]:
+    """Return the bytes of up to `entries_max` entries that are not hidden. The first one is `offset` entries behind the
+    one with this index and id; the ids of all follow from that one's. Only what may be in a run is read, so that short
+    runs do not cost time for all entries after them."""
+    begin = index + offset
     if isinstance(entries, GroupSlice):
-        return id_at(entries, index), entries.datas(index, entries_max)
-    first_id = entries[index].entry_id
+        return entries.datas(begin, entries_max)
     datas: list[bytes] = []
-    for entry in islice(entries, index, index + entries_max):
-        if entry.hidden or entry.entry_id != first_id + len(datas):
+    for entry_id, entry in enumerate(entries[begin : begin + entries_max], first_id + offset):
+        if entry.hidden or entry.entry_id != entry_id:
             break
         datas.append(entry.data)
-    return first_id, datas
+    return datas
 
 
 def _may_be_plain(entries: Sequence[StoredEntry], index: int) -> bool:

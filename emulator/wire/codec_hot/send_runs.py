@@ -11,7 +11,7 @@ metadata: `PlainForms.take` compares it with what follows from the entry before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
@@ -177,13 +177,15 @@ class PlainForms:
         return SendRun(first_id, ends, command_bytes, 1, is_plain=True) if ends else None
 
     def take_similar(
-        self, first_id: int, datas: Sequence[bytes], ledger_id: int, end_id: int
+        self, first_id: int, datas: Callable[[int, int], list[bytes]], ledger_id: int, end_id: int
     ) -> MessageRun | None:
-        """Return the longest run of plain messages without a schema that begins with the first one of these entries,
-        whose ids follow each other, ends before `end_id`, and in which only payloads, sequence ids and entry ids
-        differ, the ids by one and not in length. None: it would have fewer than `RUN_MESSAGES_MIN` messages."""
-        left = min(len(datas), same_digits(first_id), end_id - first_id if end_id >= 0 else _NO_END)
-        read = self._read_entry(datas[0]) if left >= RUN_MESSAGES_MIN else None
+        """Return the longest run of plain messages without a schema that begins with the entry of this id, ends before
+        `end_id`, and in which only payloads, sequence ids and entry ids differ, the ids by one and not in length. None:
+        it would have fewer than `RUN_MESSAGES_MIN` messages. `datas(index, count)` returns the bytes of up to `count`
+        entries from an index on, whose ids follow each other; fewer: the next one has another id, or there is none."""
+        left = min(same_digits(first_id), end_id - first_id if end_id >= 0 else _NO_END)
+        first = datas(0, 1) if left >= RUN_MESSAGES_MIN else []
+        read = self._read_entry(first[0]) if first else None
         if read is None:
             return None
         left = min(left, ID_MAX + 1 - read.sequence_id)
@@ -194,7 +196,10 @@ class PlainForms:
             numbers = varints(read.sequence_id + at, min(expected, left - at))
             if len(numbers[0]) != number_bytes:
                 break
-            count = _add_payloads(payloads, datas[at : at + len(numbers)], numbers, read)
+            of_part = datas(at, len(numbers))
+            if not of_part:
+                break
+            count = _add_payloads(payloads, of_part, numbers[: len(of_part)], read)
             if count < len(numbers):
                 break
             expected = 4 * count

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.broker.memory_budgets import MemoryBudget
+from emulator.broker.replication import entry_forms
 from emulator.broker.replication.entry_forms import ReplicatedEntryCache
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.new_entries import EntryGroup, Part, end_id, part_from
@@ -640,5 +641,30 @@ def test_a_run_that_fits_exactly_is_one_frame() -> None:
 def test_similar_messages_end_before_an_entry_with_another_head(at: int) -> None:
     datas = similar(20)
     datas[at] = b"\x0e\x03" + datas[at][2:]
-    run = PlainForms("us").take_similar(100, datas, LEDGER, -1)
+    run = PlainForms("us").take_similar(100, lambda first, count: datas[first : first + count], LEDGER, -1)
     assert (0 if run is None else len(run)) == (at if at >= 8 else 0)
+
+
+@pytest.mark.parametrize("in_groups", [True, False])
+def test_short_runs_take_no_time_for_the_messages_behind_them(
+    monkeypatch: pytest.MonkeyPatch, in_groups: bool
+) -> None:
+    """As those of a topic with few messages per millisecond, of which a large part of a backlog is sent."""
+    read: list[int] = []
+
+    def counted(*of_part: Any) -> list[bytes]:
+        read.append(of_part[-1])
+        return datas(*of_part)
+
+    datas = entry_forms._datas
+    monkeypatch.setattr(entry_forms, "_datas", counted)
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    sender = Sender("eu", 3, cache, **(WIDE | {"entries_max": 2_000}), sends_runs=True)
+    log = [plain_entry("p", number, 1 + number // 20, b"x") for number in range(2_000)]
+    entries = [PlainEntry(*one) for one in enumerate(log, 10_000)]
+    if in_groups:
+        sender.send_in_groups(entries, len(entries))
+    else:
+        sender.send(entries)
+    assert len(read) > 100
+    assert sum(read) < 5 * len(log)
