@@ -148,8 +148,8 @@ class PlainForms:
         until_similar: bool = False,
     ) -> SendRun | None:
         """Return the longest run of plain messages without a schema that begins with the entry of this index and ends
-        before `end_id`; None: that entry is another one. `until_similar`: it may end after similar messages, of which
-        `take_similar` takes the next ones."""
+        before `end_id`; None: that entry is another one. `until_similar`: it may end at similar messages, which
+        `take_similar` takes."""
         first_id = next_id = entries[index].entry_id
         stop = end_id if end_id >= 0 else first_id + len(entries)
         ends: list[bytes] = []
@@ -173,6 +173,8 @@ class PlainForms:
             read = read._replace(sequence_id=read.sequence_id + count) if is_same else None
             expected = 4 * count if is_same else _EXPECTED_FIRST
             if until_similar and count == _EXPECTED_FIRST == len(numbers):
+                if len(ends) > count:  # otherwise `take_similar` did not take these
+                    del ends[-count:], command_bytes[-count:]
                 break
         return SendRun(first_id, ends, command_bytes, 1, is_plain=True) if ends else None
 

@@ -562,8 +562,14 @@ def test_similar_messages_are_sent_in_one_frame(
 def test_messages_in_turns_are_followed_by_runs_as_soon_as_messages_are_similar() -> None:
     turns = [plain_entry("pq"[number % 2], number, 1, b"x") for number in range(20)]
     sends = sent_in_runs([*turns, *similar(60, 300)])
-    assert [one[1] for one in sends[-2:]] == [0, 52]
-    assert len(sends) == 20 + 8 + 1
+    assert [one[1] for one in sends] == [*[0] * 20, 60]
+
+
+def test_similar_messages_after_others_are_in_the_runs_that_they_would_be_in_alone() -> None:
+    """Also if there are too few of them for a run behind the first ones."""
+    few = [plain_entry("p", number, 1, b"x") for number in range(3)]
+    groups = [plain_entry("p", 200 + number, 2 + number // 10, b"x") for number in range(100)]
+    assert [one[1] for one in sent_in_runs([*few, *groups])] == [*[0] * 3, *[10] * 10]
 
 
 def test_a_run_is_divided_at_the_limits_of_a_frame() -> None:
