@@ -20,6 +20,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
 
+from emulator.broker.links.emulation import LINK_BANDWIDTH
 from emulator.simulation.link import NetworkSettings, Pipe, Segment, SegmentKind
 from emulator.simulation.scheduler import LoopHandle, ProgramScheduler
 
@@ -329,6 +330,11 @@ class SimulatedTransport(asyncio.Transport):
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low_water, self._high_water
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == LINK_BANDWIDTH:
+            return self._endpoint.pipe.link.shape.bandwidth_bytes_per_second
+        return super().get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
         return self._endpoint.unsent_bytes

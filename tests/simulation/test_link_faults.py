@@ -108,6 +108,22 @@ def test_the_latency_of_a_client_link_is_added_in_each_direction() -> None:
         world.play(main())
 
 
+def test_a_region_knows_that_the_bandwidth_of_its_link_is_limited() -> None:
+    """Its replicators then send as many bytes as Pulsar does, as those of a region that is a process."""
+    with World(simple_topology(["us", "eu"])) as world:
+
+        async def main() -> None:
+            runtime = faults_of(world)
+            await world.quiet()
+            us, eu = world.regions["us"].broker.peers["eu"], world.regions["eu"].broker.peers["us"]
+            fault = await begin(runtime, "bandwidth", "us", "eu", one_way=True, bytes_per_second=10_000)
+            assert (us.is_bandwidth_limited, eu.is_bandwidth_limited) == (True, False)
+            await fault.end(runtime)
+            assert not us.is_bandwidth_limited
+
+        world.play(main())
+
+
 def test_a_slow_reader_receives_everything_and_other_clients_are_not_delayed() -> None:
     with World(simple_topology(["us"])) as world:
 

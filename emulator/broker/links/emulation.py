@@ -45,7 +45,8 @@ __all__ = ["EmulatedLink", "EmulatedNetwork", "EmulatedProtocol", "LinkCut"]
 
 
 LINK_BANDWIDTH = "link_bandwidth_bytes_per_second"
-"""Extra information of a transport: the bandwidth of the emulated link to the other end; None: unlimited."""
+"""Extra information of a transport: the bandwidth of the emulated or simulated link to the other end; None:
+unlimited."""
 
 
 class EmulatedTransport(asyncio.Transport):
@@ -75,8 +76,9 @@ class EmulatedTransport(asyncio.Transport):
         self._emulated.set_reading(paused=False)
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        if name == LINK_BANDWIDTH:
-            return self._emulated.outbound.shape.bandwidth_bytes_per_second
+        bandwidth = self._emulated.outbound.shape.bandwidth_bytes_per_second
+        if name == LINK_BANDWIDTH and bandwidth is not None:
+            return bandwidth
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
