@@ -124,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
         """Encoded responses. Those to the commands of a read are sent at its end, others in the next
         iteration of the event loop; in any case before the next write."""
         self._are_receipts_only = True
-        """Whether all of `_responses` are receipts, whose number the publishes bound."""
+        """Whether all of `responses` are receipts, whose number the publishes bound."""
         self._transport: asyncio.Transport | None = None
         settings, components = region.config.settings, region.environment.components.connections
         self.flow_control = components.flow_control(
