@@ -142,6 +142,11 @@ def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
         raise malformed("message metadata", problem, closes_connection=False) from None
 
 
+REMEMBERED_REST_BYTES_MAX: Final = 1_024
+"""Maximum size of the rest of a plain message's metadata that is kept for the next message. It has the key and the
+properties that a client chose, and is kept for each producer, as long as that is open."""
+
+
 def is_plain_rest(rest: bytes) -> bool:
     """Whether the metadata that follows the producer name and the sequence id completes that of a plain message:
     `scan_entry` then returns this name, this sequence id, and otherwise the defaults of `EntryInfo`, except for the

@@ -15,7 +15,7 @@ from emulator.wire.command_types import CommandType
 from emulator.wire.entry import build_entry, plain_entry
 from emulator.wire.entry_layout import assemble
 from emulator.wire.frames import Frame, FrameBuffer, command_bytes, frame_of
-from emulator.wire.message_metadata import EntryInfo, is_plain_rest, scan_entry
+from emulator.wire.message_metadata import REMEMBERED_REST_BYTES_MAX, EntryInfo, is_plain_rest, scan_entry
 from emulator.wire.protobuf import length_delimited, tag, varint
 from tests.wire.strategies import damaged, metadatas, name, patient, text, u32, u64
 
@@ -203,6 +203,19 @@ def test_metadata_that_ends_within_its_beginning_is_not_plain() -> None:
         forged = assemble(bytes(entry[10:]), b"")
         forged = forged[:6] + size.to_bytes(4) + forged[10:]
         assert take(frames_of(send_frame(1, 5, data=forged))) is None
+
+
+def test_no_large_metadata_is_kept_for_the_next_message() -> None:
+    """A client may have 100,000 producers, and chooses the keys and properties of their messages."""
+    sends = PlainSends(1, "p")
+    for size in (1, REMEMBERED_REST_BYTES_MAX, 100_000):
+        metadata = pb.MessageMetadata(
+            producer_name="p", sequence_id=size, publish_time=1, partition_key="k" * size
+        )
+        frames = frames_of(send_frame(1, size, data=build_entry(metadata, b"x")))
+        assert sends.take(frames, 0, above=0, entry_bytes_max=10**6) is not None
+        held = [getattr(sends, name) for name in PlainSends.__slots__]
+        assert all(len(one) <= REMEMBERED_REST_BYTES_MAX for one in held if isinstance(one, bytes))
 
 
 @patient

@@ -13,7 +13,7 @@ from emulator.core.admission import MESSAGE_BYTES_MIN, EntrySizeLimits
 from emulator.wire.codec_hot.message_runs import read_run
 from emulator.wire.codec_hot.replica_groups import ANY_PLAIN_REST, PlainReplicas, ReplicaGroup, may_follow
 from emulator.wire.codec_hot.send_groups import PlainSends
-from emulator.wire.message_metadata import is_plain_rest
+from emulator.wire.message_metadata import REMEMBERED_REST_BYTES_MAX, is_plain_rest
 
 if TYPE_CHECKING:
     from emulator.core.topic.state import TopicState
@@ -102,7 +102,8 @@ class ReplicaGroups:
         self._source_region = source_region
         self._plain_replicas = PlainReplicas(producer.producer_id, source_region)
         self._plain_rest = ANY_PLAIN_REST
-        """The rest of the newest plain run's metadata, which is often that of the next one."""
+        """The rest of the newest plain run's metadata, which is often that of the next one. A large one is not
+        kept."""
 
     def take(self, _sequence_id: int, frames: Sequence[Frame], index: int) -> PendingReplicas | None:
         topic, region = self._producer.topic, self._source_region
@@ -134,5 +135,6 @@ class ReplicaGroups:
         if rest != self._plain_rest:
             if not is_plain_rest(rest):
                 return False
-            self._plain_rest = rest
+            if len(rest) <= REMEMBERED_REST_BYTES_MAX:
+                self._plain_rest = rest
         return True

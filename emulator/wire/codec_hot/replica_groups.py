@@ -28,7 +28,7 @@ from emulator.wire.codec_hot.publishing import NO_PREVIOUS_ENTRY, SendCommand, d
 from emulator.wire.command_types import CommandType
 from emulator.wire.entry_layout import CHECKSUM_BYTES, HEAD_BYTES, USUAL_MAGIC, payload_from, read_head
 from emulator.wire.frames import Frame, command_bytes
-from emulator.wire.message_metadata import is_plain_rest
+from emulator.wire.message_metadata import REMEMBERED_REST_BYTES_MAX, is_plain_rest
 from emulator.wire.protobuf import UNREADABLE, Malformed, length_delimited, read_varint, varint, varints
 from emulator.wire.source_position import appended_position, same_digits
 
@@ -94,7 +94,7 @@ class PlainReplicas:
         self._begin = b""
         """The newest plain message's metadata up to its sequence id; empty: there was none."""
         self._plain_rest = ANY_PLAIN_REST
-        """The rest of the newest plain message's metadata."""
+        """The rest of the newest plain message's metadata. A large one is not kept."""
 
     def take(
         self, frames: Sequence[Frame], index: int, *, newest: Position, payload_bytes_max: int
@@ -187,7 +187,9 @@ class PlainReplicas:
         rest = metadata[rest_at:origin_at]
         if rest != self._plain_rest and not is_plain_rest(rest):
             return None
-        self._begin, self._plain_rest = begin, rest
+        self._begin = begin
+        if len(rest) <= REMEMBERED_REST_BYTES_MAX:
+            self._plain_rest = rest
         middle = metadata[rest_at : -len(b"%d" % position.entry)]
         return _Read(send.sequence_id, position, self._head_of(command, send.sequence_id), begin, middle)
 

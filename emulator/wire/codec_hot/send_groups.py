@@ -24,7 +24,7 @@ from emulator.wire.codec_hot.publishing import usual_send
 from emulator.wire.command_types import CommandType
 from emulator.wire.entry_layout import CHECKSUM_BYTES, HEAD_BYTES, USUAL_MAGIC, payload_from, read_head
 from emulator.wire.frames import Frame, command_bytes
-from emulator.wire.message_metadata import is_plain_rest
+from emulator.wire.message_metadata import REMEMBERED_REST_BYTES_MAX, is_plain_rest
 from emulator.wire.protobuf import length_delimited, varint
 
 _SEQUENCE_ID_TAG: Final = b"\x10"
@@ -53,7 +53,8 @@ class PlainSends:
         self._command_begin = b"\x08" + varint(producer_id) + _SEQUENCE_ID_TAG
         self._metadata_begin = length_delimited(1, producer_name.encode()) + _SEQUENCE_ID_TAG
         self._plain_rest = _ANY_PLAIN_REST
-        """The rest of the newest plain message's metadata, which is often that of the next one."""
+        """The rest of the newest plain message's metadata, which is often that of the next one. A large one is not
+        kept."""
 
     def take(
         self, frames: Sequence[Frame], begin: int, *, above: int, entry_bytes_max: int
@@ -83,7 +84,8 @@ class PlainSends:
                 rest = entry[HEAD_BYTES + len(metadata) : end]
                 if not is_plain_rest(rest):
                     break
-                self._plain_rest = rest
+                if len(rest) <= REMEMBERED_REST_BYTES_MAX:
+                    self._plain_rest = rest
             if crc32c(payload_from(entry, CHECKSUM_BYTES)) != checksum:
                 break
             sequence_ids.append(sequence_id)

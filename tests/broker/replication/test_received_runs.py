@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.broker.topic.publish_groups import ReplicaGroups
 from emulator.errors import ProtocolError
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
@@ -23,6 +24,7 @@ from emulator.wire.codec_hot.publishing import NO_PREVIOUS_ENTRY, SendCommand, d
 from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.entry_layout import assemble, metadata_bounds
 from emulator.wire.frames import FrameBuffer
+from emulator.wire.message_metadata import REMEMBERED_REST_BYTES_MAX
 from emulator.wire.protobuf import decode_command
 from tests.broker.connection.raw import RawClient
 from tests.broker.connection.send_streams import damaged
@@ -240,6 +242,29 @@ def test_a_run_takes_one_step_of_each_kind(served: Served, monkeypatch: pytest.M
     assert counts.calls == dict.fromkeys(("stored", "append", "note_published"), 1)
     assert peer.receipts == {1: [(LEDGER, 94, 75)]}
     assert outcome["topics"][0]["log"] == [_parts(frame)[1] for frame in frames]
+
+
+def test_no_large_metadata_is_kept_for_the_next_message(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region has a replicator for each topic of the other one, whose clients choose keys and properties."""
+    made: list[ReplicaGroups] = []
+    create = ReplicaGroups.__init__
+
+    def noted(groups: ReplicaGroups, *of_groups: Any) -> None:
+        made.append(groups)
+        create(groups, *of_groups)
+
+    monkeypatch.setattr(ReplicaGroups, "__init__", noted)
+    large = with_fields({"partition_key": "k" * 10_000})
+    alone, in_run = sends_of(large), sends_of(large, 200, producer_id=2)
+    peer, outcome = served.play([b"".join(alone), sent_together(in_run)], waits=True)
+    assert peer.receipts == {1: [(LEDGER, 31, MESSAGES)], 2: [(LEDGER, 211, MESSAGES)]}
+    assert [len(topic["log"]) for topic in outcome["topics"][:2]] == [MESSAGES, MESSAGES]
+    assert made
+    for groups in made:
+        assert len(groups._plain_rest) <= REMEMBERED_REST_BYTES_MAX
+        assert len(groups._plain_replicas._plain_rest) <= REMEMBERED_REST_BYTES_MAX
 
 
 # Negotiation.
