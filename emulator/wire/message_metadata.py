@@ -104,10 +104,19 @@ _ENCRYPTION_KEYS_TAG: Final = tag(13, 2)[0]
 """Tags to search for are numbers: a search for one byte is five times as fast as one for bytes."""
 
 
+_SHARED_NAME_BYTES_MAX: Final = 4_096
+"""Maximum size of names in the cache, about that of a producer's name that a region accepts. Entries are read before
+they are refused, so names of any size would stay in memory."""
+
+
 @lru_cache(maxsize=4096)
-def _name(value: bytes) -> str:
+def _shared_name(value: bytes) -> str:
     """Return one shared string for each name: names repeat, and stay in memory with their entries."""
     return value.decode()
+
+
+def _name(value: bytes) -> str:
+    return _shared_name(value) if len(value) <= _SHARED_NAME_BYTES_MAX else value.decode()
 
 
 def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import fields, replace
 
 import pytest
@@ -368,3 +369,20 @@ def test_the_check_of_properties_accepts_what_clients_can_parse(pair: bytes) -> 
             check_properties(data, scan_entry(data).payload_offset)
     else:
         check_properties(data, scan_entry(data).payload_offset)
+
+
+@pytest.mark.parametrize("field", ["producer_name", "replicated_from", "replicate_to"])
+def test_no_long_name_stays_in_memory(field: str) -> None:
+    """Clients choose names, and an entry is read before it is refused."""
+    tracemalloc.start()
+    try:
+        for number in range(30):
+            long = field + f"{number:0100000}"
+            usual = {"producer_name": "p", "sequence_id": 5, "publish_time": 1}
+            of_field = {field: [long] if field == "replicate_to" else long}
+            scan_entry(build_entry(pb.MessageMetadata(**(usual | of_field)), b""))
+        del long, of_field
+        held_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1_000_000
