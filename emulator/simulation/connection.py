@@ -20,7 +20,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
 
-from emulator.broker.links.emulation import LINK_BANDWIDTH
+from emulator.broker.links.emulation import SINGLE_FRAMES
 from emulator.simulation.link import NetworkSettings, Pipe, Segment, SegmentKind
 from emulator.simulation.scheduler import LoopHandle, ProgramScheduler
 
@@ -332,8 +332,8 @@ class SimulatedTransport(asyncio.Transport):
         return self._low_water, self._high_water
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == LINK_BANDWIDTH:
-            return self._endpoint.pipe.link.shape.bandwidth_bytes_per_second
+        if name == SINGLE_FRAMES:
+            return self._endpoint.pipe.link.shape.bandwidth_bytes_per_second is not None
         return super().get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:

@@ -117,9 +117,9 @@ def test_a_region_knows_that_the_bandwidth_of_its_link_is_limited() -> None:
             await world.quiet()
             us, eu = world.regions["us"].broker.peers["eu"], world.regions["eu"].broker.peers["us"]
             fault = await begin(runtime, "bandwidth", "us", "eu", one_way=True, bytes_per_second=10_000)
-            assert (us.is_bandwidth_limited, eu.is_bandwidth_limited) == (True, False)
+            assert (us.needs_single_frames, eu.needs_single_frames) == (True, False)
             await fault.end(runtime)
-            assert not us.is_bandwidth_limited
+            assert not us.needs_single_frames
 
         world.play(main())
 

@@ -44,9 +44,9 @@ followed by another one, repeats the request about every second. So a healed net
 __all__ = ["EmulatedLink", "EmulatedNetwork", "EmulatedProtocol", "LinkCut"]
 
 
-LINK_BANDWIDTH = "link_bandwidth_bytes_per_second"
-"""Extra information of a transport: the bandwidth of the emulated or simulated link to the other end; None:
-unlimited."""
+SINGLE_FRAMES = "link_needs_single_frames"
+"""Extra information of a transport: whether each message needs a frame of its own on the emulated or simulated link to
+the other end, as between regions of Pulsar: its bandwidth is limited, or faults of single frames are armed."""
 
 
 class EmulatedTransport(asyncio.Transport):
@@ -76,9 +76,8 @@ class EmulatedTransport(asyncio.Transport):
         self._emulated.set_reading(paused=False)
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        bandwidth = self._emulated.outbound.shape.bandwidth_bytes_per_second
-        if name == LINK_BANDWIDTH and bandwidth is not None:
-            return bandwidth
+        if name == SINGLE_FRAMES and self._emulated.needs_single_frames:
+            return True
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
@@ -116,6 +115,11 @@ class EmulatedProtocol(asyncio.Protocol):
     @property
     def is_detached(self) -> bool:
         return self._protocol is None
+
+    @property
+    def needs_single_frames(self) -> bool:
+        bandwidth = self.outbound.shape.bandwidth_bytes_per_second
+        return bandwidth is not None or self._link.outbound_faults.is_active
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

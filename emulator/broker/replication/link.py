@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.authentication.refusals import TLS_HANDSHAKE
-from emulator.broker.links.emulation import LINK_BANDWIDTH, LinkCut
+from emulator.broker.links.emulation import SINGLE_FRAMES, LinkCut
 from emulator.broker.replication import peer_auth
 from emulator.broker.replication.link_handshake import LinkHandshake
 from emulator.broker.replication.link_requests import LinkRequests
@@ -105,9 +105,10 @@ class PeerLink(asyncio.Protocol):
         """Maximum size of an entry, from the maximum message size that the peer announced."""
 
     @property
-    def is_bandwidth_limited(self) -> bool:
-        """Whether the emulated link limits its bandwidth: then messages must take as many bytes as Pulsar sends."""
-        return self._transport is not None and self._transport.get_extra_info(LINK_BANDWIDTH) is not None
+    def needs_single_frames(self) -> bool:
+        """Whether each message must be sent in a frame of its own, so that as many pass, or are lost, as between
+        regions of Pulsar."""
+        return self._transport is not None and bool(self._transport.get_extra_info(SINGLE_FRAMES))
 
     # Users.
 

@@ -326,7 +326,7 @@ class Replicator:
     def _send(self, parts: Sequence[Sequence[StoredEntry]]) -> None:
         """Send entries, in parts as those of `TopicReading.recent_parts`, as far as the window allows."""
         progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
-        in_runs = self.sends_runs and not self.peer.is_bandwidth_limited
+        in_runs = self.sends_runs and not self.peer.needs_single_frames
         log = forms.of_log(ledger_id, in_runs=in_runs)
         confirmed = progress.confirmed
         sends = RunsToSend(self.producer_id, progress, self.peer.entry_bytes_max)

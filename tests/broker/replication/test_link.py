@@ -12,6 +12,7 @@ import pytest
 from emulator.broker.replication.link import ENDED_BY_PEER, PeerLink
 from emulator.config.security import SecurityConfig, TlsConfig
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.frame_faults import FrameAction, FrameFault
 from emulator.model.reasons import NO_REASON, Cause
 from emulator.model.values import Schema, SchemaType
 from emulator.net.tls import server_context
@@ -109,18 +110,21 @@ async def test_a_region_that_returns_during_a_connection_attempt_gets_one_connec
         assert attempts == 1
 
 
-async def test_a_link_states_whether_its_bandwidth_is_limited() -> None:
-    """As it is now: a replicator then sends as many bytes as Pulsar does."""
+async def test_a_link_states_whether_each_message_needs_a_frame_of_its_own() -> None:
+    """As it is now: a replicator then sends as many bytes, and frames, as Pulsar does."""
     async with regions("us", "eu") as world:
         link = world.running["us"].peers["eu"]
-        assert not link.is_bandwidth_limited
+        assert not link.needs_single_frames
         await until(lambda: link.connected)
-        assert not link.is_bandwidth_limited
+        assert not link.needs_single_frames
         for limit in (1_000_000, None):
             world.links["us", "eu"].set(outbound=True, bandwidth_bytes_per_second=limit)
-            assert link.is_bandwidth_limited == (limit is not None)
+            assert link.needs_single_frames == (limit is not None)
+        for faults in ((FrameFault(FrameAction.DROP, "send"),), ()):
+            world.links["us", "eu"].set(outbound=True, frame_faults=faults)
+            assert link.needs_single_frames == bool(faults)
         world.links["us", "eu"].set(outbound=False, bandwidth_bytes_per_second=1_000_000)
-        assert not link.is_bandwidth_limited, "of what the other region sends"
+        assert not link.needs_single_frames, "of what the other region sends"
 
 
 @pytest.mark.real

@@ -5,6 +5,8 @@ Whatever is affected: every message arrives in every region once and in order, a
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from emulator.broker.replication.link_handshake import HANDSHAKE_SECONDS
@@ -121,6 +123,23 @@ async def test_lost_and_swapped_messages_are_stored_in_order(world: World, fault
     await world.quiet()
     assert acted(world, "us", "eu") == fault.count
     assert await received(world, "eu") == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("fault", [FrameFault(DROP, "send", nth=30), FrameFault(REORDER, "send", 2, nth=30)])
+@pytest.mark.world("us", "eu")
+async def test_faults_count_each_message_of_many_that_are_sent_at_once(
+    world: World, fault: FrameFault
+) -> None:
+    """Without faults they would be one SEND, and the user's 30th would never be sent."""
+    producer = await world.client("us").producer(TOPIC)
+    await producer.send(b"0")
+    await world.quiet()
+    world.arm("us", "eu", fault)
+    numbers = [b"%d" % number for number in range(41)]
+    await asyncio.gather(*(producer.send(payload) for payload in numbers[1:]))
+    await world.quiet()
+    assert acted(world, "us", "eu") == fault.count
+    assert await received(world, "eu") == numbers
 
 
 @pytest.mark.world("us", "eu")

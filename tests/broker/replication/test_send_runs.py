@@ -52,7 +52,7 @@ class Sender:
         **limits: int,
     ) -> None:
         self.remote, self.producer_id, self.sends_runs = remote, producer_id, sends_runs
-        self.is_bandwidth_limited = False
+        self.needs_single_frames = False
         self.progress = ReplicationProgress(
             -1, entries_max=limits["entries_max"], bytes_max=limits["bytes_max"]
         )
@@ -623,13 +623,13 @@ def test_the_messages_of_a_group_do_not_become_objects(monkeypatch: pytest.Monke
         assert sends_of(sender) == [(0, 50, -1), (50, 30, 149)]
 
 
-def test_messages_have_frames_of_their_own_on_a_link_of_limited_bandwidth() -> None:
-    """Otherwise more of them would pass than between regions of Pulsar."""
+def test_messages_have_frames_of_their_own_on_a_link_that_needs_them() -> None:
+    """Otherwise more of them would pass, or be lost, than between regions of Pulsar."""
     cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
     sender = Sender("eu", 3, cache, **WIDE, sends_runs=True)
     entries = [PlainEntry(*one) for one in enumerate(similar(100), 100)]
     for limited, part in ((True, entries[:40]), (False, entries[40:70]), (True, entries[70:])):
-        sender.is_bandwidth_limited = limited
+        sender.needs_single_frames = limited
         sender.send(part)
     assert [one[1] for one in sends_of(sender)] == [*[0] * 40, 30, *[0] * 30]
 
