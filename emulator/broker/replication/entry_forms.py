@@ -150,7 +150,7 @@ def _may_be_plain(entries: Sequence[StoredEntry], index: int) -> bool:
 
 
 def _is_decoded(entries: Sequence[StoredEntry], index: int) -> bool:
-    return not isinstance(entries, GroupSlice) and entries[index].is_decoded
+    return entries.is_decoded(index) if isinstance(entries, GroupSlice) else entries[index].is_decoded
 
 
 class ReplicatedEntryCache:

@@ -40,6 +40,10 @@ class EntryGroup:
             return self._datas[begin:end]
         return [entry.data for entry in self._entries[begin:end]]
 
+    def is_decoded(self, index: int) -> bool:
+        """Whether the metadata of the message with this index was decoded."""
+        return self._entries is not None and self._entries[index].is_decoded
+
     @property
     def entries(self) -> list[StoredEntry]:
         if self._entries is None:
@@ -76,6 +80,10 @@ class GroupSlice(Sequence[StoredEntry]):
         """Return the bytes of up to `entries_max` messages from this index on."""
         begin = self._begin + index
         return self._group.datas(begin, min(begin + entries_max, self._end))
+
+    def is_decoded(self, index: int) -> bool:
+        """Whether the metadata of the message with this index was decoded."""
+        return self._group.is_decoded(self._begin + index)
 
     def __len__(self) -> int:
         return self._end - self._begin

@@ -623,6 +623,24 @@ def test_the_messages_of_a_group_do_not_become_objects(monkeypatch: pytest.Monke
         assert sends_of(sender) == [(0, 50, -1), (50, 30, 149)]
 
 
+def test_messages_that_a_replicator_decoded_are_not_searched_for_runs_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those with a schema, by the replicator to the next region."""
+    datas = [
+        entry_of({"publish_time": 1, "schema_version": KNOWN_VERSION}, b"x", "p", number)
+        for number in range(20)
+    ]
+    group = EntryGroup(100, datas, 0, None)
+    cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
+    senders = [Sender(remote, 3, cache, **WIDE, sends_runs=True) for remote in ("eu", "ap")]
+    for sender in senders:
+        sender._send([part_from(group, 100, 1_000)])  # type: ignore[arg-type]
+        assert sends_of(sender) == [(0, 0, -1), *((number, 0, None) for number in range(1, 20))]
+        monkeypatch.setattr(PlainForms, "take", lambda *_, **__: pytest.fail("searched again"))
+        monkeypatch.setattr(PlainForms, "take_similar", lambda *_: pytest.fail("searched again"))
+
+
 def test_messages_have_frames_of_their_own_on_a_link_that_needs_them() -> None:
     """Otherwise more of them would pass, or be lost, than between regions of Pulsar."""
     cache = ReplicatedEntryCache("us", MemoryBudget("forms"))
