@@ -119,7 +119,11 @@ def test_groups_that_are_not_read_do_not_become_objects(monkeypatch: pytest.Monk
     cache = EntryCache(FIRST, EntryCachePool(MemoryBudget("cache", limit_bytes=10**6)))
     cache.extend(built(FIRST, [(None, 5, True), ("eu", 5, True), (None, 5, True)], in_groups=True))
     monkeypatch.setattr(EntryGroup, "entries", property(lambda _: pytest.fail("objects")))
-    for from_entry_id, entries_max, expected in ((FIRST, 5, [5]), (FIRST + 3, 4, [2, 2]), (FIRST + 15, 9, [])):
+    for from_entry_id, entries_max, expected in (
+        (FIRST, 5, [5]),
+        (FIRST + 3, 4, [2, 2]),
+        (FIRST + 15, 9, []),
+    ):
         found = cache.read_parts(from_entry_id, entries_max)
         assert found is not None
         assert [len(part) for part in found] == expected
