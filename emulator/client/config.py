@@ -12,7 +12,7 @@ from emulator.client.types import ConsumerType, InitialPosition, checked_priorit
 from emulator.model.values import AccessMode, Schema
 from emulator.wire.payloads import Compression
 
-PARTITION_SUFFIX: Final = re.compile(r"-partition-(\d+)$")
+PARTITION_SUFFIX: Final = re.compile(r"-partition-(\d{1,9})$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,8 @@ REMEMBERED_LENGTH_MAX: Final = 512
 _PARTITION_MARK: Final = "-partition-"
 """Part of the name of each partition. Most topics are no partitions, and a search for this costs much less than a
 regular expression."""
-_PARTITION = re.compile(rf"^(?P<base>.+){_PARTITION_MARK}(?P<index>\d+)$")
+_PARTITION = re.compile(rf"^(?P<base>.+){_PARTITION_MARK}(?P<index>\d{{1,9}})$")
+"""The name of a partition. One with a longer number is an ordinary topic, as in Pulsar: an index has 32 bits."""
 
 
 def is_valid_name(text: str) -> bool:
@@ -168,16 +169,11 @@ class TopicName:
     full_namespace: str = field(init=False, repr=False, compare=False)
     """`tenant/namespace`."""
     text: str = field(init=False, repr=False, compare=False)
-    partitioned: TopicName | None = field(init=False, repr=False, compare=False)
-    """The partitioned topic, if the name is that of a partition; otherwise None."""
 
     def __post_init__(self) -> None:
         # Built once: opening a topic needs each of them a dozen times.
         object.__setattr__(self, "full_namespace", f"{self.tenant}/{self.namespace}")
         object.__setattr__(self, "text", f"{self.domain}://{self.full_namespace}/{self.topic}")
-        object.__setattr__(
-            self, "partitioned", self._partitioned() if _PARTITION_MARK in self.topic else None
-        )
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -215,7 +211,12 @@ class TopicName:
         match = _PARTITION.match(self.topic)
         return int(match["index"]) if match else -1
 
-    def _partitioned(self) -> TopicName | None:
+    @property
+    def partitioned(self) -> TopicName | None:
+        """The partitioned topic, if the name is that of a partition; otherwise None. Not built in advance: clients
+        choose names, and that of a partition may itself end like one, any number of times."""
+        if _PARTITION_MARK not in self.topic:
+            return None
         match = _PARTITION.match(self.topic)
         return replace(self, topic=match["base"]) if match else None
 

@@ -65,6 +65,14 @@ async def test_a_lookup_after_the_first_producer_gets_its_topic() -> None:
         assert await producer is await question
 
 
+@pytest.mark.parametrize("name", ["orders" + "-partition-7" * 300, "orders-partition-" + "9" * 5_000])
+async def test_a_topic_may_have_the_name_of_a_strange_partition(name: str) -> None:
+    async with regions("us") as world, world.client("us") as client:
+        consumer = await client.subscribe(name, "s")
+        await (await client.producer(name)).send(b"one")
+        assert (await consumer.receive()).payload == b"one"
+
+
 async def test_a_missing_topic_that_a_lookup_is_opening_does_not_exist() -> None:
     """Its name was in use, so that creating the partitioned topic failed."""
     async with regions("us") as world:
