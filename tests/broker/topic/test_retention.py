@@ -24,6 +24,7 @@ from emulator.core.policies.lifetime import (
 from emulator.core.policies.topic_policies import TopicPolicies
 from emulator.errors import ServerError
 from emulator.model.stored_keys import NamespacePath
+from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.connection.raw import raw_client
 from tests.broker.regions import regions, until
@@ -242,15 +243,46 @@ async def test_a_producer_that_fills_a_backlog_is_disconnected_and_reconnects() 
         consumer = await client.subscribe(TOPIC, "s")
         producer = await client.producer(TOPIC)
         topic = world.running["us"].directory.serving[TOPIC]
-        # The fifth message exceeds the quota; a sixth would be held until a consumer reads.
-        for _ in range(5):
+        for _ in range(4):
             await producer.send(bytes(10_000))
+        fifth = producer.send_nowait(bytes(10_000))  # exceeds the quota, and may be stored without a receipt
         await seen(lambda: topic.retention.quota_refusal is not None and not topic.producers)
         for _ in range(5):
             await consumer.acknowledge(await consumer.receive())
         await seen(lambda: topic.retention.quota_refusal is None)
+        await fifth
         again = await client.producer(TOPIC)
         await again.send(b"after")
+
+
+async def test_a_quota_does_not_wait_for_the_receipts_of_the_producers_that_it_closes() -> None:
+    """As upstream: a message that was being stored has no receipt, so its client sends it again once there is room."""
+    async with (
+        regions("us", housekeeping_interval_ms=DEADLINE * 10_000) as world,
+        world.client("us") as client,
+    ):
+        region = world.running["us"]
+        store = region.store
+        assert isinstance(store, MemoryStore)
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.producer(TOPIC)
+        topic = region.directory.serving[TOPIC]
+        for _ in range(5):
+            await producer.send(bytes(10_000))
+        await set_policy(region, BACKLOG_QUOTAS, QUOTA)
+        store.hold()
+        sixth = producer.send_nowait(b"sixth")
+        await seen(lambda: topic.publishing.issued)
+        await region.housekeeper.check_quotas()
+        assert not topic.producers
+        store.release()
+        for _ in range(6):
+            message = await consumer.receive()
+            await consumer.acknowledge(message)
+        assert not sixth.done()
+        assert message.payload == b"sixth"
+        await sixth
+        assert topic.state.stored_end == 6, "the topic deduplicates"
 
 
 async def test_a_full_backlog_is_evicted() -> None:
