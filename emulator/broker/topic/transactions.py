@@ -42,7 +42,7 @@ class TopicTransactions:
         """Transactions whose marker is being written. The outcome succeeds when the marker is durable; markers of one
         batch of the topic share it."""
         self._batch: Sequence[Pending] | None = None
-        """The topic's batch that has the newest marker, and whose markers share `_batch_stored`."""
+        """The topic's batch that has the newest marker, until it is durable; its markers share `_batch_stored`."""
         self._batch_stored: SharedOutcome | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -108,6 +108,8 @@ class TopicTransactions:
             assert txn is not None
             self._admitted.pop(txn, None)
             marker_stored = self._pending_markers.pop(txn)
+        if marker_stored is self._batch_stored:
+            self._batch = self._batch_stored = None  # the batch holds the data of its entries
         marker_stored.succeed()
 
     def _unloaded_error(self) -> ProtocolError:

@@ -291,3 +291,11 @@ async def test_a_region_without_transactions_refuses_them_with_a_clear_error() -
         refused = await producer.send(b"a", T1)
         assert refused.send_error.message == "Transactions are not enabled."
         assert TransactionStatus.OPEN not in [world.running["us"].coordinators.status(T2)]
+
+
+async def test_the_entries_of_a_batch_with_a_marker_are_released_once_it_is_durable() -> None:
+    """A topic kept those of its newest one for ever, up to the largest append."""
+    async with transacting(T1) as (world, producer):
+        await producer.send(b"one", T1)
+        await end(world, T1, committed=True)
+        assert topic_of(world).transactions._batch is None
