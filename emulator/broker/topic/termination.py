@@ -5,6 +5,7 @@ terminate ─▶ producers disconnected ─▶ issued sends durable or failed �
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -40,6 +41,8 @@ class TopicTermination:
         self._subscriptions = subscriptions
         self.is_terminated = not topic.is_new and _is_stored(topic)
         """Whether the topic was terminated. Termination is final."""
+        self._writing: asyncio.Future[int] | None = None
+        """The newest write of the termination."""
 
     def refusal(self) -> ProtocolError:
         """Return the error that producers of a terminated topic receive."""
@@ -59,7 +62,8 @@ class TopicTermination:
         key, last = TerminatedKey(topic.full_name).text, topic.reading.last_stored_position
         try:
             topic.region.store.get(key)  # after a failed put the store rejects the key until it is read (S5)
-            await topic.region.store.put(key, str(last).encode())
+            self._writing = topic.region.store.put(key, str(last).encode())
+            await asyncio.shield(self._writing)
         except StorageError as failure:
             topic.failed(failure)
             raise
@@ -67,6 +71,11 @@ class TopicTermination:
         for subscription in list(self._subscriptions.values()):
             subscription.notify_end_of_topic()
         return last
+
+    async def settled(self) -> None:
+        """After `Topic.close`: wait until no write is pending, which a deletion of the topic would miss."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
 
     def _disconnect_producers(self) -> None:
         """Disconnect all producers, waiting ones first: otherwise one of them would be promoted."""

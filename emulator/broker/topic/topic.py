@@ -313,6 +313,7 @@ class Topic:
         for replicator in self.replicators.values():
             await replicator.settled()
         await self.access.settled()
+        await self.termination.settled()
         if self.started_compaction is not None:
             await self.started_compaction.settled()
         await self.retention.trimmer.settled()

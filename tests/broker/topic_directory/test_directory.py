@@ -332,3 +332,19 @@ def test_the_kinds_of_logs() -> None:
 def test_a_topic_that_leaves_never_serves_again() -> None:
     """D2."""
     assert LoadState.SERVING not in NEXT_STATES[LoadState.LEAVING] | NEXT_STATES[LoadState.DELETING]
+
+
+async def test_a_topic_that_was_deleted_during_its_termination_begins_anew() -> None:
+    """The row of the termination became durable after the deletion had looked for rows: the next topic of this name was
+    terminated once it was loaded again (D6)."""
+    async with regions("us") as world:
+        region, store = world.running["us"], store_of(world)
+        topic = await region.directory.acquire(TOPIC, OpenMode.CREATE)
+        store.hold()
+        terminating = await soon(topic.termination.terminate())
+        deleting = await soon(region.directory.delete(TOPIC, force=True))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        store.release()
+        await asyncio.gather(terminating, deleting, return_exceptions=True)
+        assert [key for prefix in keys_of_topic(TOPIC) for key, _ in store.scan(prefix)] == []
