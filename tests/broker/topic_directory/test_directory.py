@@ -12,11 +12,13 @@ import pytest
 from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, LoadState, LoadStateChange, OpenMode
 from emulator.broker.topic_directory.stored_topics import LogKind, kind_of
 from emulator.client import InitialPosition
+from emulator.core.policies.topics import REPLICATION_CLUSTERS
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import (
     STARTS_KEY,
     CheckpointKey,
     CursorKey,
+    NamespacePath,
     PendingWorkKey,
     keys_of_topic,
     parse_key,
@@ -129,6 +131,42 @@ async def test_a_topic_of_a_namespace_that_is_deleted_while_its_log_is_created_d
         with pytest.raises(ProtocolError, match="does not exist"):
             await request
         assert not region.directory.serving
+
+
+async def test_a_deletion_waits_until_the_topic_is_created() -> None:
+    async with regions("us") as world:
+        directory = world.running["us"].directory
+        store_of(world).hold()
+        creating = await soon(directory.acquire(TOPIC, OpenMode.CREATE))
+        deleting = await soon(directory.delete(TOPIC, force=True))
+        store_of(world).release()
+        await asyncio.gather(creating, deleting)
+        assert not directory.exists(TOPIC)
+        assert (await directory.acquire(TOPIC, OpenMode.CREATE)).is_new
+
+
+async def test_a_region_may_stop_while_a_topic_is_created() -> None:
+    async with regions("us") as world:
+        store_of(world).hold()
+        creating = await soon(world.running["us"].directory.acquire(TOPIC, OpenMode.CREATE))
+        await world.stop("us")
+        with pytest.raises(ProtocolError, match="stopping"):
+            await creating
+        await world.start("us")
+        assert await world.running["us"].directory.acquire(TOPIC, OpenMode.CREATE)
+
+
+async def test_a_topic_that_is_replicated_once_its_log_is_created_is_loaded_after_a_crash() -> None:
+    """D3: the policy was not known when the creation began."""
+    async with regions("us", "eu") as world:
+        region = world.running["us"]
+        await region.policies.set(NamespacePath("public/default"), REPLICATION_CLUSTERS, ("us",))
+        store_of(world).hold()
+        creating = await soon(region.directory.acquire(TOPIC, OpenMode.CREATE))
+        await region.policies.set(NamespacePath("public/default"), REPLICATION_CLUSTERS, ("us", "eu"))
+        store_of(world).release()
+        assert list((await creating).replicators) == ["eu"]
+        assert store_of(world).get(PendingWorkKey(TOPIC).text) is not None
 
 
 async def test_a_cancelled_request_has_no_effect_on_others() -> None:

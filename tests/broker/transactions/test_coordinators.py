@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -166,6 +167,18 @@ async def test_the_log_is_summed_up_and_trimmed() -> None:
         again = await restarted(world)
         assert status(world, kept) is TransactionStatus.OPEN
         assert (await begin(again)).txnid_least_bits == 401
+
+
+async def test_a_region_that_stops_writes_which_transactions_are_over() -> None:
+    """TX5: the response of END_TXN precedes that write."""
+    async with regions("us") as world, raw_client(world) as client:
+        await end(client, await begin(client))
+        await world.stop("us")
+        await world.start("us")
+        log = await world.running["us"].store.open_log("internal://pulsar/system/__transaction_log_0")
+        assert log is not None
+        kinds = [json.loads(entry.data)[0] for entry in await log.read(0, 100, 10_000)]
+        assert kinds == ["began", "decided", "ended"]
 
 
 # Keys.
