@@ -284,7 +284,9 @@ class RunningCoordinator:
 
     def write_ended(self) -> None:
         """Write which transactions are over, if that is not written."""
-        self._ended_timer = None
+        if self._ended_timer is not None:
+            self._ended_timer.cancel()
+            self._ended_timer = None
         if self._ended:
             self._issue()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from emulator.broker.transactions import coordinator
 from emulator.config.broker_settings import BrokerSettings
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError, StorageError
 from emulator.model.transaction_names import TransactionStatus, TxnId
@@ -169,11 +170,17 @@ async def test_the_log_is_summed_up_and_trimmed() -> None:
         assert (await begin(again)).txnid_least_bits == 401
 
 
-async def test_a_region_that_stops_writes_which_transactions_are_over() -> None:
-    """TX5: the response of END_TXN precedes that write."""
+async def test_a_region_that_stops_writes_which_transactions_are_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TX5: the response of END_TXN precedes that write, and its timer does not outlive the region."""
+    monkeypatch.setattr(coordinator, "ENDED_SECONDS_MAX", 1_000)
     async with regions("us") as world, raw_client(world) as client:
         await end(client, await begin(client))
+        timer = world.running["us"].coordinators.get(0)._ended_timer
         await world.stop("us")
+        assert timer is not None
+        assert timer.cancelled()
         await world.start("us")
         log = await world.running["us"].store.open_log("internal://pulsar/system/__transaction_log_0")
         assert log is not None
