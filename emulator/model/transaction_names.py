@@ -72,9 +72,8 @@ class TransactionStatus(IntEnum):
     @property
     def is_committed(self) -> bool:
         """Whether the outcome is, or will be, a commit."""
-        return (
-            1 <= self <= 2
-        )  # the numbers of COMMITTING and COMMITTED: access to a member costs ten times as much
+        # The numbers of COMMITTING and COMMITTED: access to a member costs ten times as much.
+        return 1 <= self <= 2
 
     @property
     def is_decided(self) -> bool:
