@@ -17,7 +17,6 @@ The topology only seeds the store: once per cluster, and without overwriting exi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -102,8 +101,12 @@ class Policies:
             await self._seed(SEEDED_PATH, {})
 
     async def _seed(self, path: StoredKey, document: Mapping[str, Any]) -> None:
-        with contextlib.suppress(Conflict, Overruled):  # PO3: another region or a user was faster
+        try:
             await self._metadata.put(path.text, _encode(document), expected=-1, is_seed=True)
+        except (Conflict, Overruled):  # PO3: another region or a user was faster
+            if self._metadata.get(path.text) is None:
+                # This region must not serve before it has what the other one seeded.
+                await self._metadata.refresh()
 
     # Queries.
 

@@ -47,10 +47,12 @@ async def test_tenants_and_namespaces_of_all_regions_of_a_cluster_count(world: W
     tenants = [("PUT", f"/admin/v2/tenants/t{number}", body) for number in range(REQUESTS)]
     found = await statuses(world, *tenants)
     assert found == {204: 3, 412: REQUESTS - 3}
+    # A region receives later what another one created.
+    await world.simulation.until(lambda: len(broker_of(world, "us").policies.tenants()) == 4)
     names = json.loads((await world.ask_admin("us", "GET", "/admin/v2/tenants")).body)
-    assert len(names) == 4
     namespaces = [("PUT", f"/admin/v2/namespaces/public/n{number}", None) for number in range(REQUESTS)]
     assert await statuses(world, *namespaces) == {204: 2, 412: REQUESTS - 2}
+    await world.simulation.until(lambda: len(broker_of(world, "eu").policies.namespaces()) == 3)
     assert len(json.loads((await world.ask_admin("eu", "GET", "/admin/v2/namespaces/public")).body)) == 3
     existing = next(name for name in names if name.startswith("t"))
     assert await statuses(world, ("PUT", f"/admin/v2/tenants/{existing}", body)) == {409: 1}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
+from emulator.broker.metadata.policies import Policies
+from emulator.broker.metadata.store import Metadata
 from emulator.broker.topic_directory.loaded_topic import OpenMode
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy, Scope, effective
@@ -21,6 +26,7 @@ from emulator.model.stored_keys import (
 )
 from emulator.model.values import TopicName
 from emulator.simulation.world import World
+from emulator.storage.configuration.memory import ConfigurationMemory, MemoryConfiguration
 from tests.broker.regions import regions, until
 from tests.swarm.faults import ConfigurationAway
 
@@ -73,6 +79,30 @@ async def test_p3_the_topology_never_overwrites_a_users_value() -> None:
         assert policies.of_namespace("public/default", DEDUPLICATION) is False
         regions_of: tuple[str, ...] = policies.of_namespace("public/default", REPLICATION_CLUSTERS)
         assert regions_of == ()
+
+
+class LateConfiguration(MemoryConfiguration):
+    """A configuration store whose notifications of commits arrive late."""
+
+    def listen(self, on_commit: Callable[[], None]) -> None:
+        pass
+
+
+async def test_a_region_that_starts_has_what_another_one_seeds_at_the_same_time() -> None:
+    memory = ConfigurationMemory()
+    tasks: list[asyncio.Task[Any]] = []
+
+    def spawn(work: Coroutine[Any, Any, Any]) -> None:
+        tasks.append(asyncio.create_task(work))
+
+    us, eu = Metadata(LateConfiguration(memory), spawn), Metadata(LateConfiguration(memory), spawn)
+    await us.open()
+    await eu.open()
+    await Policies(us, "us").start(["public"], [])
+    seeded = Policies(eu, "eu")
+    await seeded.start(["public"], [])
+    assert seeded.tenants() == ["public"]
+    await asyncio.gather(*tasks)
 
 
 async def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> None:
@@ -193,7 +223,7 @@ async def test_m2_regions_serve_while_their_configuration_store_is_unavailable(w
     await world.quiet()
     fault.end(world)
     await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
-    assert not broker.directory.serving[TOPIC].state.deduplicates
+    await world.simulation.until(lambda: not broker.directory.serving[TOPIC].state.deduplicates)
     for region in world.regions.values():
         await world.simulation.until(lambda region=region: "false" in region.config_changes[-1])  # type: ignore[misc]
         assert {json.loads(line)["region"] for line in region.config_changes} == {region.name}
