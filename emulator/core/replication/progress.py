@@ -185,17 +185,23 @@ class ReplicatorLifecycle:
 class _SentRun:
     """Entries in flight whose ids follow each other."""
 
-    __slots__ = ("first_entry_id", "sizes")
+    __slots__ = ("dropped", "first_entry_id", "sizes")
 
     def __init__(self, first_entry_id: int, sizes: Sequence[int]) -> None:
         self.first_entry_id = first_entry_id
         self.sizes = sizes
+        self.dropped = 0
+        """Number of confirmed entries. A real Pulsar confirms each alone, so a run is not copied for each receipt."""
+
+    def __len__(self) -> int:
+        return len(self.sizes) - self.dropped
 
     def drop(self, entries: int) -> int:
         """Drop the oldest entries, and return their size in bytes."""
-        size_bytes = sum(self.sizes[:entries])
+        end = self.dropped + entries
+        size_bytes = sum(self.sizes[self.dropped : end])
         self.first_entry_id += entries
-        self.sizes = self.sizes[entries:]
+        self.dropped = end
         return size_bytes
 
 
@@ -272,18 +278,19 @@ class ReplicationProgress:
     def _id_of(self, index: int) -> int:
         """Return the id of an entry in flight; 0: the oldest one."""
         for run in self._runs:
-            if index < len(run.sizes):
+            if index < len(run):
                 return run.first_entry_id + index
-            index -= len(run.sizes)
+            index -= len(run)
         raise AssertionError("fewer entries are in flight")
 
     def _drop(self, entries: int) -> None:
         """Drop the oldest entries in flight."""
         self.in_flight -= entries
         while entries:
-            of_run = min(entries, len(self._runs[0].sizes))
-            self._bytes_in_flight -= self._runs[0].drop(of_run)
-            if not self._runs[0].sizes:
+            run = self._runs[0]
+            of_run = min(entries, len(run))
+            self._bytes_in_flight -= run.drop(of_run)
+            if not len(run):
                 self._runs.popleft()
             entries -= of_run
 

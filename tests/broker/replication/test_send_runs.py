@@ -122,7 +122,7 @@ class Sender:
         in_flight = [
             (run.first_entry_id + index, size)
             for run in self.progress._runs
-            for index, size in enumerate(run.sizes)
+            for index, size in enumerate(run.sizes[run.dropped :])
         ]
         if in_flight:
             assert self.progress.received(LEDGER, [(LEDGER, in_flight[-1][0], len(in_flight))])

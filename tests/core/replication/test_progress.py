@@ -306,7 +306,9 @@ def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it(
 def window_of(progress: ReplicationProgress) -> tuple[int, int, int, list[tuple[int, int]], int]:
     """Return the state of a progress. A compiled one has no `vars`."""
     in_flight = [
-        (run.first_entry_id + index, size) for run in progress._runs for index, size in enumerate(run.sizes)
+        (run.first_entry_id + index, size)
+        for run in progress._runs
+        for index, size in enumerate(run.sizes[run.dropped :])
     ]
     return (
         progress.confirmed,
