@@ -30,7 +30,7 @@ from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError
 from emulator.model.stored_keys import CursorKey, PendingAckKey, PendingWorkKey, keys_of_topic, parse_key
 from emulator.model.values import TopicName
-from emulator.storage.contract import Log, LogCreator, Store
+from emulator.storage.contract import Log, Store
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,6 @@ class Assembly:
     def __init__(self, region: AssemblingRegion, topic_type: type[Topic]) -> None:
         self._region = region
         self._topic_type = topic_type
-        self._creator = region.store if isinstance(region.store, LogCreator) else None
         self._non_persistent_count = 0
         """Number of non-persistent topics created since the region was started."""
 
@@ -96,13 +95,11 @@ class Assembly:
         return topic
 
     def begin_creating(self, name: TopicName) -> asyncio.Future[Log] | None:
-        if self._creator is None or self._creator is not self._region.store:  # a test has replaced the store
-            return None
         if not name.is_persistent or name.partitioned is not None:
             return None
         if self._local_policies(name) is None or name.text in self._region.topic_rules.deletions:
             return None
-        return self._creator.create_log(name.text)
+        return self._region.store.create_log(name.text)
 
     def created(self, name: TopicName, log: Log) -> Topic | None:
         policies = self._local_policies(name)

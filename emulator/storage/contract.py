@@ -114,6 +114,11 @@ class Store(Protocol):
         Opening twice returns the same object unless it is poisoned; then the log is read again."""
         ...
 
+    def create_log(self, name: str, wrap: Callable[[Log], Log] = ...) -> asyncio.Future[Log] | None:
+        """Begin to create a log that does not exist, without a coroutine. The future resolves to it once it is durable;
+        `wrap` is applied to it before. None, and no effect, if `open_log` has to be called instead."""
+        ...
+
     async def delete_log(self, name: str) -> None:
         """Delete a log and its entries; no error when there is none. Durable when it returns.
         Its `Log` refuses appends from this call on, and reads once the deletion is durable."""
@@ -150,16 +155,6 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Wait until issued writes are durable or failed, then release the store. A second call has no effect."""
-        ...
-
-
-@runtime_checkable
-class LogCreator(Protocol):
-    """A store that can create a log without a coroutine."""
-
-    def create_log(self, name: str, wrap: Callable[[Log], Log] = ...) -> asyncio.Future[Log] | None:
-        """Begin to create a log that does not exist. The future resolves to it once it is durable; `wrap` is applied to
-        it before. None, and no effect, if `Store.open_log` has to be called instead."""
         ...
 
 

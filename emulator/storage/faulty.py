@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from emulator.errors import StorageError, StorageFenced, StorageFull
 from emulator.model.machine import HEALTHY, DiskCondition
-from emulator.storage.contract import Entry, Log, LogCreator, Replaceable, Store, Versioned, Volatile
+from emulator.storage.contract import Entry, Log, Replaceable, Store, Versioned, Volatile
 from emulator.storage.lanes import behind
 
 T = TypeVar("T")
@@ -97,7 +97,6 @@ class FaultyStore:
         self.passes = True
         """Whether writes are passed to the backend: the disk is healthy, and no delayed write is in flight."""
         self._store = store
-        self._creator = store if isinstance(store, LogCreator) else None
         self._random = random
         self._loop = asyncio.get_running_loop()
         self._logs: dict[str, FaultyLog] = {}
@@ -149,10 +148,9 @@ class FaultyStore:
     def create_log(
         self, name: str, wrap: Callable[[Log], Log] = lambda log: log
     ) -> asyncio.Future[Log] | None:
-        """Implements `contract.LogCreator`."""
-        if self._creator is None or not self.passes or name in self._logs or name in self._deleting:
+        if not self.passes or name in self._logs or name in self._deleting:
             return None
-        return self._creator.create_log(name, lambda log: wrap(self._wrapped(log)))
+        return self._store.create_log(name, lambda log: wrap(self._wrapped(log)))
 
     def _wrapped(self, log: Log) -> FaultyLog:
         known = self._logs.get(log.name)  # another call may have opened it meanwhile

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from emulator.errors import StorageError
-from emulator.storage.contract import Versioned
+from emulator.storage.contract import Log, Versioned
 
 ABSENT = -1
 """Version of a key that does not exist, also in `expected_version`."""
@@ -168,6 +168,12 @@ class KeyedStore(ABC):
 
     def has_log(self, name: str) -> bool:
         return name in self._names
+
+    def create_log(
+        self, name: str, wrap: Callable[[Log], Log] = lambda log: log
+    ) -> asyncio.Future[Log] | None:
+        """Backends that create a log by one write of their own override this."""
+        return None
 
     def get(self, key: str) -> Versioned | None:
         return self._keys.get(key)

@@ -167,7 +167,6 @@ class MemoryStore(KeyedStore):
     def create_log(
         self, name: str, wrap: Callable[[Log], Log] = lambda log: log
     ) -> asyncio.Future[Log] | None:
-        """Implements `contract.LogCreator`."""
         return None if name in self._names or name in self._logs else self._issue_opening(name, True, wrap)
 
     def _issue_opening(self, name: str, create: bool, wrap: Callable[[Log], Log]) -> asyncio.Future[Any]:

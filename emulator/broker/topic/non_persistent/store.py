@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from emulator.model.stored_keys import CheckpointPartKey
@@ -65,6 +65,11 @@ class VolatileStore:
 
     async def open_log(self, name: str, *, create: bool = True) -> Log | None:
         return VolatileLog(name, 0) if create else None
+
+    def create_log(
+        self, name: str, wrap: Callable[[Log], Log] = lambda log: log
+    ) -> asyncio.Future[Log] | None:
+        return None
 
     async def delete_log(self, name: str) -> None:
         """No effect: there is no such log."""
