@@ -107,6 +107,9 @@ class FrameBuffer:
         """Received bytes of the incomplete frame, joined once it may be complete."""
         self._missing = 0
         """Bytes to receive before `_parts` are parsed again. Invariant: > 0 if and only if there are parts."""
+        self._entry_at = 0
+        """Place of the entry in the first of `_parts`, if that has the whole command and `_missing` completes the
+        frame; otherwise 0. Then the entry is joined from the parts, and nothing else is copied."""
         self.held_bytes = 0
         """Number of received bytes of the incomplete frame. Invariant: the sum of the lengths of `_parts`."""
 
@@ -126,11 +129,21 @@ class FrameBuffer:
         if self.failed is not None:
             raise self.failed
         frames: list[Frame] = []
-        if self._missing:
-            data = self._continued(data)
-            if self._missing:
-                return frames
         at, available = 0, len(data)
+        if self._missing:
+            if available < self._missing:
+                self._keep(data, self._missing - available)
+                return frames
+            if self._entry_at:
+                at = self._missing
+                command, entry = self._completed(data)
+                type_ = _type_of(command)
+                if type_ < 0:
+                    return self._fail(frames, _bad_frame("command without a type"))
+                frames.append((type_, command, entry))
+            else:
+                data = b"".join((*self._take_parts(), data))
+                available = len(data)
         bytes_max = self._frame_bytes_max
         while available - at >= 8:
             total_size, command_size = _read_sizes(data, at)
@@ -140,7 +153,8 @@ class FrameBuffer:
             if total_size > bytes_max or payload_at > end or command_size < _COMMAND_BYTES_MIN:
                 return self._fail(frames, _impossible_sizes(total_size, command_size, bytes_max))
             if end > available:
-                self._wait_for(data[at:], end - available)
+                self._keep(data[at:], end - available)
+                self._entry_at = payload_at - at if payload_at <= available else 0
                 return frames
             command = data[start:payload_at]
             type_ = command[1]
@@ -151,30 +165,39 @@ class FrameBuffer:
             frames.append((type_, command, data[payload_at:end]))
             at = end
         if at < available:
-            self._wait_for(data[at:], at + 8 - available)
+            self._keep(data[at:], at + 8 - available)
         return frames
 
-    def _continued(self, data: bytes) -> bytes:
-        """Add bytes to the incomplete frame. Return all of its bytes if none is missing any more."""
+    def _keep(self, data: bytes, missing: int) -> None:
+        """Add bytes to the incomplete frame."""
         self._parts.append(data)
-        self._missing = max(0, self._missing - len(data))
-        self.held_bytes += len(data)
-        if not self._missing:
-            data = b"".join(self._parts)
-            self._parts.clear()
-            self.held_bytes = 0
-        return data
-
-    def _wait_for(self, rest: bytes, missing: int) -> None:
-        self._parts.append(rest)
         self._missing = missing
-        self.held_bytes = len(rest)
+        self.held_bytes += len(data)
+
+    def _take_parts(self) -> list[bytes]:
+        """Return the received bytes of the incomplete frame, and forget them."""
+        parts, self._parts = self._parts, []
+        self._missing = self._entry_at = self.held_bytes = 0
+        return parts
+
+    def _completed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return the command and the entry of the frame that the beginning of `data` completes."""
+        missing, entry_at = self._missing, self._entry_at
+        first, *others = self._take_parts()
+        entry = b"".join((memoryview(first)[entry_at:], *others, memoryview(data)[:missing]))
+        return first[SIZES.size : entry_at], entry
 
     def _fail(self, frames: list[Frame], error: ProtocolError) -> list[Frame]:
         self.failed = error
         if not frames:
             raise error
         return frames
+
+
+def _type_of(command: bytes) -> int:
+    """Return the type of a command; -1: it has none."""
+    type_ = command[1]
+    return type_ if command[0] == _TYPE_TAG and type_ <= 127 else _search_type(command)
 
 
 def _search_type(command: bytes) -> int:
