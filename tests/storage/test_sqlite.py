@@ -249,7 +249,7 @@ class Commits:
     """Holds the writer just before it commits a group, so that later writes are in the next one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._held, self._go_on, self._is_over = (threading.Event() for _ in range(3))
+        self._held, self._go_on = threading.Event(), threading.Event()
         self._go_on.set()
         commit = Committer.commit
 
@@ -257,7 +257,6 @@ class Commits:
             self._held.set()
             self._go_on.wait(DEADLINE_SECONDS)
             commit(committer, group)
-            self._is_over.set()
 
         monkeypatch.setattr(Committer, "commit", held_commit)
         monkeypatch.setattr(sqlite_writer, "HERE_BYTES_MAX", -1)  # the loop must not be blocked
@@ -268,18 +267,6 @@ class Commits:
 
     async def one_is_held(self) -> None:
         await asyncio.to_thread(self._held.wait, DEADLINE_SECONDS)
-
-    def hold_next(self) -> None:
-        """Let the held commit end, and hold the next one. The event loop does not run meanwhile."""
-        self._held.clear()
-        self._is_over.clear()
-        self._go_on.set()
-        assert self._is_over.wait(DEADLINE_SECONDS)
-        self._go_on.clear()
-
-    def next_begins(self, seconds: float) -> bool:
-        """Whether the next commit begins within this time, in which the event loop does not run."""
-        return self._held.wait(seconds)
 
     def release(self) -> None:
         self._go_on.set()
@@ -318,25 +305,6 @@ async def test_an_input_output_error_fails_the_group_with_an_unknown_outcome(pat
     assert data_of(await read_all(log)) == [b"kept", b"after"]
     await store.close()
     assert stored_entries(path) == [b"kept", b"after"]
-
-
-async def test_the_writes_of_one_iteration_are_passed_to_the_thread_together(path: Path, commits: Commits):
-    """Also if the thread is idle and the event loop has not processed its last commit: it would otherwise commit the
-    first of them alone."""
-    store, log = await opened(open_sqlite(path, "eu"))
-    before = store.commits
-    commits.hold()
-    issued = [log.append([b"a"])]
-    await commits.one_is_held()
-    commits.hold_next()
-    assert store.commits == before + 1
-    issued.append(log.append([b"b"]))
-    assert not commits.next_begins(seconds=0.1)
-    issued.append(log.append([b"c"]))
-    commits.release()
-    assert await asyncio.gather(*issued) == [0, 1, 2]
-    assert store.commits == before + 2
-    await store.close()
 
 
 async def test_a_group_fails_as_a_whole_whatever_the_reason(path: Path, commits: Commits):

@@ -56,17 +56,19 @@ class SqliteWriter:
         self._committer_lock = threading.Lock()
         """Held by the thread that uses the committer."""
         self._tick: list[SqliteWrite] = []
-        """Writes issued in this tick. Also while the thread has writes, they are passed to it together: each item that
-        is put into its queue may wake it, and it would commit the first ones alone."""
+        """Writes issued in this tick. Invariant: empty while the thread has writes."""
         self._in_thread = 0
         """Number of writes passed to the thread and not resolved yet."""
         self._thread_until = 0.0
-        self._queue: SimpleQueue[list[SqliteWrite]] = SimpleQueue()
-        """Groups for the thread; an empty one: only sweep or checkpoint."""
+        self._queue: SimpleQueue[SqliteWrite | None] = SimpleQueue()
+        """Writes for the thread; None: only sweep or checkpoint."""
         self._last: SqliteWrite | None = None
         threading.Thread(target=self._run, name=f"writer of {committer.path}", daemon=True).start()
 
     def issue(self, write: SqliteWrite) -> None:
+        if self._in_thread:
+            self._enqueue([write])
+            return
         if not self._tick:
             self._loop.call_soon(self._end_tick)
         self._tick.append(write)
@@ -87,7 +89,7 @@ class SqliteWriter:
         group, self._tick = self._tick, []
         if not group:
             return  # closed meanwhile
-        on_loop = not self._in_thread and _is_small(group) and time.perf_counter() >= self._thread_until
+        on_loop = _is_small(group) and time.perf_counter() >= self._thread_until
         if on_loop and self._committer_lock.acquire(blocking=False):
             self._commit_on_loop(group)
         else:
@@ -104,12 +106,13 @@ class SqliteWriter:
         if end - begin > HERE_SECONDS_MAX:
             self._thread_until = end + HERE_PAUSE_FACTOR * (end - begin)
         if thread_is_needed:
-            self._queue.put([])
+            self._queue.put(None)
         self._resolve(group)
 
     def _enqueue(self, group: list[SqliteWrite]) -> None:
         self._in_thread += len(group)
-        self._queue.put(group)
+        for write in group:
+            self._queue.put(write)
 
     def _resolve_from_thread(self, group: list[SqliteWrite]) -> None:
         self._in_thread -= len(group)
@@ -145,10 +148,9 @@ class SqliteWriter:
 
     def _next_group(self) -> list[SqliteWrite]:
         """Wait for the queue; return its writes, maybe none."""
-        writes = self._queue.get()
-        for _ in range(self._queue.qsize()):
-            writes += self._queue.get_nowait()
-        return writes
+        first = self._queue.get()
+        rest = (self._queue.get_nowait() for _ in range(self._queue.qsize()))
+        return [write for write in (first, *rest) if write is not None]
 
     def _close_file(self) -> None:
         self.reader.close()
