@@ -32,14 +32,14 @@ _scan_verified = lru_cache(maxsize=8192)(partial(scan_entry, verify=True))
 """Decoding depends on an entry's bytes alone, and about six readers (regions and checkers) decode each one."""
 
 
-def scan_once(data: bytes, *, verify: bool = False) -> EntryInfo:
-    """Return the same as `scan_entry`. Valid entries are parsed once, whether readers verify checksums or not."""
+def scan_once(data: bytes, *, verify: bool = False, is_usual: bool = True) -> EntryInfo:
+    """Return the same as `scan_entry`. Valid entries are parsed once, whatever the readers verify and expect."""
     try:
         return _scan_verified(data)
     except ProtocolError:
         if verify:
             raise
-        return scan_entry(data)
+        return scan_entry(data, is_usual=is_usual)
 
 
 class MessageOrigin(NamedTuple):

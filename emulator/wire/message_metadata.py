@@ -119,8 +119,9 @@ def _name(value: bytes) -> str:
     return _shared_name(value) if len(value) <= _SHARED_NAME_BYTES_MAX else value.decode()
 
 
-def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
-    """Parse the metadata that a broker uses. `verify` also checks the checksum, if the entry has one.
+def scan_entry(data: bytes, *, verify: bool = False, is_usual: bool = True) -> EntryInfo:
+    """Parse the metadata that a broker uses. `verify` also checks the checksum, if the entry has one. `is_usual`: False
+    if the caller expects rare fields, such as a transaction id; then they are read without looking for them first.
 
     Raises ProtocolError when the entry cannot be read (UnknownError) or does not match its checksum (ChecksumError).
     The error does not close the connection, because the frame was valid.
@@ -129,9 +130,9 @@ def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
         start, end = metadata_bounds(data, verify=verify)
         metadata = data[start:end]
         info = _new_info(EntryInfo)
-        usual = _read_usual(metadata)
-        if UnknownFieldSet(usual):
-            if may_name_a_transaction(metadata):
+        usual = _read_usual(metadata) if is_usual else None
+        if usual is None or UnknownFieldSet(usual):
+            if usual is None or may_name_a_transaction(metadata):
                 whole = _read_all(metadata)
                 _set_usual_fields(info, whole, metadata, end)
                 _set_rare_fields(info, whole, metadata)

@@ -99,6 +99,7 @@ def test_details_are_what_protobuf_finds(metadata: pb.MessageMetadata, payload: 
 def test_every_reader_finds_the_same(metadata: pb.MessageMetadata, payload: bytes) -> None:
     data = build_entry(metadata, payload)
     info, full = scan_entry(data, verify=True), read_entry(data, verify=True)
+    assert scan_entry(data, verify=True, is_usual=False) == info
     for field in fields(EntryInfo):
         assert getattr(info, field.name) == getattr(full, field.name), field.name
     due_ms = info.deliver_at_time_ms or 0
@@ -112,6 +113,7 @@ def test_damaged_entries_raise_nothing_but_protocol_errors_and_spare_the_connect
 ) -> None:
     for read in (
         lambda: scan_entry(data, verify=verify),
+        lambda: scan_entry(data, verify=verify, is_usual=False),
         lambda: read_metadata(data),
         lambda: with_replication(data, "us", Position(1, 2)),
         lambda: ensure_checksum(data),

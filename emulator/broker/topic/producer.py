@@ -245,7 +245,7 @@ class ConnectedProducer:
         try:
             if not data.startswith(CHECKSUM_MAGIC):
                 data = ensure_checksum(data)
-            info = self._scan(data, verify=True)
+            info = self._scan(data, verify=True, is_usual=send.txn_least is None)
             if self.source_region is None:
                 # Another region may have stored such an entry before it refused them: its replication must not stop.
                 check_properties(data, info.payload_offset)
