@@ -34,7 +34,8 @@ class ProtocolEvents:
         if not times:
             return
         self._totals[event] += times
-        self._wake((event, ""))
+        if self._waiting:
+            self._wake((event, ""))
         if topic:
             self._note_of_topic((event, topic), times)
             if (partitioned := TopicName.parse(topic).partitioned) is not None:

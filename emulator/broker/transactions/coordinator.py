@@ -108,6 +108,8 @@ class RunningCoordinator:
             settings.transaction_outcome_ms,
         )
         self.number = number
+        self._loop = asyncio.get_running_loop()
+        """Kept, because each look-up takes a system call."""
         self.figures = figures
         self.core = components.transactions.coordinator(number, bounds)
         self.over = False
@@ -141,7 +143,7 @@ class RunningCoordinator:
 
     async def load(self) -> None:
         """Read the logs. StorageError when they cannot be read."""
-        now_ms = _now_ms()
+        now_ms = self._now_ms()
         try:
             for data in await self.journal.read():
                 entry = journal_format.decode(data)
@@ -206,11 +208,11 @@ class RunningCoordinator:
         """Begin a transaction without waiting, if `may_begin_at_once`; return its id and an outcome that succeeds when
         it is durable. ProtocolError."""
         wall_ms = self._region.environment.wall_clock_ms()
-        entry = self.core.begin(timeout_ms, wall_ms, holder, _now_ms(), owner)
+        entry = self.core.begin(timeout_ms, wall_ms, holder, self._now_ms(), owner)
         self.figures.created += 1
         written = self._issue(entry)
         self._due.arm()
-        return TxnId(self.number, entry.least), written
+        return self.core.live[entry.least].txn, written
 
     def add_partitions(self, least: int, topics: Sequence[str]) -> SharedOutcome:
         """Add topics to a transaction. The outcome succeeds when they are durable in the log, or fails with
@@ -271,7 +273,7 @@ class RunningCoordinator:
     def _end_transactions(self, numbers: Iterable[int]) -> None:
         """End transactions whose outcome every participant has confirmed. That they are over is written with the next
         entry, or after a while: nothing waits for it (TX5)."""
-        now_ms = _now_ms()
+        now_ms = self._now_ms()
         for least in numbers:
             is_committed = self.core.live[least].status.is_committed
             self._ended.append(self.core.end(least, now_ms))
@@ -279,8 +281,7 @@ class RunningCoordinator:
             self.figures.aborted += not is_committed
             self._confirmations.pop(least).succeed()
         if self._ended_timer is None:
-            loop = asyncio.get_running_loop()
-            self._ended_timer = loop.call_later(ENDED_SECONDS_MAX, self.write_ended)
+            self._ended_timer = self._loop.call_later(ENDED_SECONDS_MAX, self.write_ended)
 
     def write_ended(self) -> None:
         """Write which transactions are over, if that is not written."""
@@ -323,11 +324,14 @@ class RunningCoordinator:
     # Time-outs.
 
     def _time_out(self) -> None:
-        for least in self.core.due(_now_ms()):
+        for least in self.core.due(self._now_ms()):
             self.decide(least, commit=False, why=TIMED_OUT)
             self.figures.timed_out += 1
 
     # The logs.
+
+    def _now_ms(self) -> float:
+        return self._loop.time() * 1_000
 
     def _issue(self, *new: JournalEntry) -> SharedOutcome:
         """Append entries, and behind the first ones of a write a checkpoint if it is due. When they are durable,
@@ -380,10 +384,6 @@ class RunningCoordinator:
                 self._region.resources.protocol_events.note(event, times=times)
         if decided and not self.over:
             self.notifier.notify(decided)
-
-
-def _now_ms() -> float:
-    return asyncio.get_running_loop().time() * 1_000
 
 
 def loading(number: int) -> ProtocolError:

@@ -26,6 +26,7 @@ class TransactionJournal:
         self._store = store
         self.name = name
         self._spawn = spawn
+        self._loop = asyncio.get_running_loop()
         self._log: Log | None = None
         self._creating = asyncio.Lock()
         self.since_checkpoint = 0
@@ -67,7 +68,7 @@ class TransactionJournal:
         self.since_checkpoint += len(entries)
         if not self._batch:
             self.newest = SharedOutcome()
-            asyncio.get_running_loop().call_soon(self.flush)
+            self._loop.call_soon(self.flush)
         self._batch += entries
         assert self.newest is not None
         return self.newest
