@@ -48,6 +48,7 @@ TABLES = {
     "start_regions": start_regions.table,
     "open_topics": open_topics.table,
     "one_in_flight": one_in_flight.table,
+    "one_in_flight_on_slow_disks": one_in_flight.table_of_slow_disks,
     "policy_change": policy_change.table,
     "idle_costs": idle_costs.table,
     "many_connections": many_connections.table,

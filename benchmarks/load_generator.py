@@ -1,14 +1,12 @@
-"""Build `load_generator.c` if necessary, and run one load against a broker.
+"""Run one load of `load_generator.c` against a broker.
 
 The generator is in C, so that the benchmark measures the broker: an entry costs the generator well under a microsecond,
-and each result includes its own CPU time. It is the only part of the project that needs `cc`.
+and each result includes its own CPU time. `cc` builds it on first use.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import uuid
 from dataclasses import dataclass
@@ -16,9 +14,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchmarks.brokers import RunningBroker, processor_seconds
+from benchmarks.c_programs import built
 
 SOURCE = Path(__file__).with_suffix(".c")
-PROGRAM = SOURCE.parent.parent / "build" / "load_generator"
 RUN_SECONDS_MAX = 600
 
 
@@ -62,7 +60,13 @@ def drain(broker: RunningBroker, topic: str, messages: int) -> Result:
 
 def _run(broker: RunningBroker, load: str, *arguments: object) -> Result:
     address = urlsplit(broker.service_url)
-    command = [str(_built()), load, str(address.hostname), str(address.port), *map(str, arguments)]
+    command = [
+        str(built(SOURCE, "load_generator")),
+        load,
+        str(address.hostname),
+        str(address.port),
+        *map(str, arguments),
+    ]
     before = processor_seconds(broker.pid)
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
     used = processor_seconds(broker.pid) - before
@@ -77,13 +81,3 @@ def _run(broker: RunningBroker, load: str, *arguments: object) -> Result:
         p50_us=said["p50_us"],
         p99_us=said["p99_us"],
     )
-
-
-def _built() -> Path:
-    if not PROGRAM.exists() or PROGRAM.stat().st_mtime < SOURCE.stat().st_mtime:
-        compiler = os.environ.get("CC") or shutil.which("cc")
-        if compiler is None:
-            raise SystemExit("benchmarks: a C compiler is needed. Type: sudo apt-get install gcc")
-        PROGRAM.parent.mkdir(exist_ok=True)
-        subprocess.run([compiler, "-O2", "-std=c11", "-o", str(PROGRAM), str(SOURCE)], check=True)
-    return PROGRAM
