@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.config.broker_settings import BrokerSettings
 from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 
 READY_SECONDS_MAX = 15
@@ -81,6 +82,7 @@ def geoemu(
     backend: str = "sqlite",
     bootstrap_servers: str = "",
     folder: str | None = None,
+    settings: BrokerSettings | None = None,
 ) -> Iterator[RunningBroker]:
     """One region alone, with its log in `folder`; without one, in a folder that ends with it."""
     with contextlib.ExitStack() as stack:
@@ -93,6 +95,7 @@ def geoemu(
             service_port=port,
             log=LogConfig(backend, os.path.join(folder, "log.sqlite"), bootstrap_servers),
             namespaces=(NamespaceConfig("public/default", ("bench",), deduplication),),
+            settings=settings or BrokerSettings(),
         )
         path = Path(folder, "region.json")
         path.write_text(config.to_json())

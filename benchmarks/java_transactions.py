@@ -1,6 +1,7 @@
 """Transactions of the Java client against its plain batched publishing, in one run.
 
     python -m benchmarks java_transactions
+    python -m benchmarks.java_transactions [COORDINATORS]
 
 One region over SQLite. 100 transactions of 10 messages are open at any time; plainly, as many messages are on their
 way. Both take turns; the medians are compared. The processor time is the region's own: beside other programs it says
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import statistics
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.brokers import RunningBroker, geoemu, processor_seconds
+from emulator.config.broker_settings import BrokerSettings
 
 ROOT = Path(__file__).parents[1]
 JARS = Path.home() / ".cache" / "geoemu" / "java-client"
@@ -62,11 +65,11 @@ def _turns(broker: RunningBroker, jars: Path) -> Iterator[_Turn]:
     assert java.returncode == 0, "the Java program failed"
 
 
-def table() -> str:
+def table(coordinators: int = BrokerSettings().transaction_coordinators) -> str:
     """As Markdown."""
     turns: defaultdict[str, list[_Turn]] = defaultdict(list)
     jars = _jars()
-    with geoemu() as broker:
+    with geoemu(settings=BrokerSettings(transaction_coordinators=coordinators)) as broker:
         for turn in _turns(broker, jars):
             turns[turn.what].append(turn)
     rows = ["| Java client | messages/s | the region's processor, µs/message | goal |", "|---|---|---|---|"]
@@ -87,4 +90,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    print(table(*map(int, sys.argv[1:])))
