@@ -51,6 +51,9 @@ one of 2,000 entries costs them a fifth less per message than one of 800."""
 PARTS_IN_FLIGHT = 4
 """Maximum number of parts of a backlog in flight. Under little traffic these have fewer entries than the window: a
 remote region that catches up with a whole window in flight delays the clients of this region."""
+GATHER_SECONDS = 0.004
+"""Time for which entries are gathered after a write of PART_ENTRIES or more, unless GROWTH_ENTRIES_MAX wait before: a
+topic with much traffic is sent in large parts, while its region stores further entries."""
 READ_BYTES = 4_194_304
 OPEN_SECONDS = 30.0
 """Maximum time that the replicator waits for a producer of the remote region."""
@@ -92,6 +95,8 @@ class Replicator:
         """End of the topic's log when the stream began, or the newest part of a backlog was sent."""
         self._stored_between_parts = 0
         """Number of entries that were stored between two parts, when any were for the last time in this stream."""
+        self._gather_until = 0.0
+        """Time of the event loop until which entries are gathered for the next write."""
 
     @property
     def backlog(self) -> int:
@@ -270,13 +275,13 @@ class Replicator:
                 if self.rate.wait_if_limited():
                     return
                 room = self.rate.throttle.portion(room)
-            is_live = end - start <= LIVE_ENTRIES
+            is_live = end - start <= LIVE_ENTRIES and self._gather_seconds(end - start) <= 0
             parts = self.topic.reading.recent_parts(start, min(room, LIVE_ENTRIES)) if is_live else None
             if parts is None:
                 if self.progress.in_flight >= PARTS_IN_FLIGHT * self._part_entries:
                     return  # the next receipt continues
                 read = self.lifecycle.begin_read()
-                self.topic.region.spawn(self._read_and_send(start, min(room, self._next_part()), read))
+                self.topic.region.spawn(self._read_and_send(start, room, read))
                 return
             self._send(parts)
             if self.progress.next_entry_id in (start, end):
@@ -296,6 +301,12 @@ class Replicator:
         if progress.confirmed != confirmed:
             self._stored.changed()
 
+    def _gather_seconds(self, waiting: int) -> float:
+        """Return the time for which further entries are gathered, if this number waits to be sent; 0 or less: none."""
+        if not self._gather_until or waiting >= GROWTH_ENTRIES_MAX:
+            return 0
+        return self._gather_until - asyncio.get_running_loop().time()
+
     @property
     def _part_entries(self) -> int:
         """Number of entries of the newest part of a backlog."""
@@ -312,8 +323,13 @@ class Replicator:
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
-            await self.topic.region.resources.appends.let_pass()
-            parts = await self.topic.reading.read_parts(start, entries_max, READ_BYTES)
+            seconds = self._gather_seconds(self.topic.state.replicable_end - start)
+            if seconds > 0:
+                await asyncio.sleep(seconds)
+            else:
+                await self.topic.region.resources.appends.let_pass()
+            count = min(entries_max, self._next_part())
+            parts = await self.topic.reading.read_parts(start, count, READ_BYTES)
             if self.lifecycle.end_read(read):
                 self._send(parts)
                 if self.progress.next_entry_id > start:
@@ -328,7 +344,7 @@ class Replicator:
         progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
         in_runs = self.sends_runs and not self.peer.needs_single_frames
         log = forms.of_log(ledger_id, in_runs=in_runs)
-        confirmed = progress.confirmed
+        confirmed, in_flight = progress.confirmed, progress.in_flight
         sends = RunsToSend(self.producer_id, progress, self.peer.entry_bytes_max)
         skipped_up_to = -1
         for entries in parts:
@@ -342,6 +358,7 @@ class Replicator:
         if progress.confirmed != confirmed:
             self._stored.changed()
         if sends.parts:
+            self._gather_after(progress.in_flight - in_flight)
             frames = b"".join(sends.parts)
             self.sent.add(sends.messages, sends.size_bytes)
             self.rate.count(sends.messages, sends.size_bytes)
@@ -355,6 +372,12 @@ class Replicator:
                     limit=self.peer.entry_bytes_max,
                 )
             )
+
+    def _gather_after(self, sent: int) -> None:
+        """Gather entries after a write of this number, if that was large and all that waited: no backlog waits."""
+        has_sent_all = self.progress.next_entry_id >= self.topic.state.replicable_end
+        is_large = sent >= PART_ENTRIES and has_sent_all
+        self._gather_until = asyncio.get_running_loop().time() + GATHER_SECONDS if is_large else 0.0
 
     def _add_part(self, entries: Sequence[StoredEntry], log: LogForms, sends: RunsToSend) -> tuple[int, int]:
         """Add the entries of one part to those that are sent. Return how many were added or skipped, and the id of the

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from emulator.broker.replication.replicator import (
+    GATHER_SECONDS,
     GROWTH_ENTRIES_MAX,
     LIVE_ENTRIES,
     PART_ENTRIES,
@@ -97,6 +98,38 @@ async def test_a_backlog_under_little_traffic_has_few_parts_in_flight(world: Wor
     assert replicator.progress.in_flight == PARTS_IN_FLIGHT * PART_ENTRIES
     world.heal("us", "eu")
     await world.simulation.until(lambda: not replicator.backlog)
+
+
+@pytest.mark.world("us", "eu")
+async def test_entries_are_gathered_after_a_large_write_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a topic with much traffic is sent in large parts, and one with little traffic at once."""
+    producer = await world.client("us").producer(TOPIC)
+    await producer.send(b"0")
+    await world.quiet()
+    replicator = replicator_of(world, "us", "eu")
+    written: list[float] = []
+    write = replicator.peer.write
+
+    def noting(data: bytes) -> None:
+        written.append(world.simulation.now)
+        write(data)
+
+    monkeypatch.setattr(replicator.peer, "write", noting)
+    published: list[float] = []
+    for messages in (PART_ENTRIES, 10, 1):
+        await asyncio.gather(*(producer.send(b"1") for _ in range(messages)))
+        published.append(world.simulation.now)
+        if messages == PART_ENTRIES:
+            assert 0 < replicator._gather_seconds(GROWTH_ENTRIES_MAX - 1) <= GATHER_SECONDS
+            assert replicator._gather_seconds(GROWTH_ENTRIES_MAX) == 0, "such a part is large enough"
+        await world.simulation.until(
+            lambda: replicator.progress.next_entry_id == replicator.topic.state.replicable_end
+        )
+    large, gathered, live = written
+    assert published[1] < large + GATHER_SECONDS <= gathered
+    assert live <= published[2]
 
 
 @pytest.mark.world("us", "eu")

@@ -84,6 +84,9 @@ class Sender:
     def _park(self, why: Reason) -> None:
         self.reasons.append(str(why))
 
+    def _gather_after(self, sent: int) -> None:
+        assert self.progress.in_flight >= sent > 0
+
     _add_part = Replicator._add_part
     _send, _skipped, _form_of = Replicator._send, Replicator._skipped, Replicator._form_of  # type: ignore[assignment]
     _forwards = Replicator._forwards  # type: ignore[assignment]
