@@ -43,8 +43,8 @@ from emulator.wire.protobuf import (
 from emulator.wire.source_position import appended_position, decimals, same_digits
 
 RUN_MESSAGES_MIN: Final = 8
-"""Minimum number of messages of a run that is built. It takes less processor time, and fewer bytes of a link,
-than a SEND for each; only one of fewer than 16 takes up to a sixth more time if this module is not compiled."""
+"""Minimum number of messages of a run that is built. It takes no more processor time than a SEND for each, and fewer
+bytes of a link."""
 RUN_MESSAGES_MAX: Final = 4_096
 RUN_METADATA_BYTES_MAX: Final = 1_048_576
 """Maximum size of the metadata of all messages of a run, of which only those of the first are sent: a frame must not
