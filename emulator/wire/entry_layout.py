@@ -36,8 +36,11 @@ def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
     start = HEAD_BYTES
     if len(data) >= start and data.startswith(CHECKSUM_MAGIC):  # nearly always; read at once
         _, checksum, size = read_head(data)
-        if verify and (found := crc32c(payload_from(data, CHECKSUM_BYTES))) != checksum:
-            raise _wrong_checksum(found, checksum)
+        if verify:  # as `payload_from`, which every message would call
+            is_small = len(data) < _SMALL_ENTRY_BYTES
+            found = crc32c(data[CHECKSUM_BYTES:] if is_small else memoryview(data)[CHECKSUM_BYTES:])
+            if found != checksum:
+                raise _wrong_checksum(found, checksum)
     else:
         start, size = _unusual_head(data, verify=verify)
     end = start + size

@@ -261,7 +261,12 @@ def _set_usual_fields(
     if not producer_name or sequence_id == ABSENT_U64 or publish_time_ms == ABSENT_U64:
         # Clients close their connection on such an entry, so no log may contain it.
         raise Malformed("producer_name, sequence_id or publish_time is missing")
-    info.producer_name = _name(producer_name)
+    # As `_name`, which every message would call.
+    info.producer_name = (
+        _shared_name(producer_name)
+        if len(producer_name) <= _SHARED_NAME_BYTES_MAX
+        else producer_name.decode()
+    )
     info.highest_sequence_id = lean.highest_sequence_id
     num_messages = lean.num_messages_in_batch
     if num_messages == ABSENT_I32:

@@ -371,7 +371,8 @@ class ConnectedProducer:
         else:
             acknowledged_bytes = sum([publish.size_bytes for publish in publishes])
             messages = sum([publish.messages for publish in publishes])
-        self.published.add(messages, acknowledged_bytes)
+        self.published.messages += messages
+        self.published.bytes += acknowledged_bytes
         if self.attached:
             self.pending_bytes -= acknowledged_bytes
             self.connection.flow_control.answered(acknowledged_bytes)

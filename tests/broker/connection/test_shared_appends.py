@@ -30,7 +30,7 @@ from emulator.wire.entry import plain_entry
 from emulator.wire.frames import PING_FRAME, FrameBuffer, simple_frame
 from tests.broker.regions import DEADLINE_SECONDS, Regions, regions, until
 
-CALLS_PER_MESSAGE_MAX = 48
+CALLS_PER_MESSAGE_MAX = 45
 """Calls of functions of the broker, without those that the messages of a commit share."""
 ITERATIONS_MAX = 5
 """Of the event loop, from polling the sockets to writing the receipts: poll, read, append, commit, acknowledge."""
