@@ -59,7 +59,7 @@ def test_markers_survive_the_wire(marker: Marker, publish_time_ms: int, replicat
 
 
 halves = st.integers(0, 2**64 - 1).filter(lambda half: half != ABSENT_U64)
-"""Halves of transaction ids. Readers take this one for an absent half, and no region begins so many transactions."""
+"""Halves of transaction ids. Readers take this one for an absent half, and no region reaches this number."""
 
 
 @given(
