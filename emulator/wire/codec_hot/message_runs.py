@@ -15,8 +15,7 @@ that another region states in a run, before memory for its messages is used.
 
 from __future__ import annotations
 
-from itertools import accumulate, islice, pairwise, repeat
-from operator import add
+from itertools import accumulate
 from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple
 
@@ -263,17 +262,16 @@ def _entries(
     """Return the entries of the messages, whose payloads begin at `at` and have these sizes."""
     entries: list[bytes] = []
     starts = list(accumulate(sizes, initial=at))
-    payloads = [entry[start:end] for start, end in pairwise(starts)]
     begin = _SIZE.pack(template.size) + template.begin
     while len(entries) < len(sizes):
         done = len(entries)
         numbers = varints(sequence_id + done, len(sizes) - done)
         digits, last_digits = decimals(template.position.entry + done, len(numbers))
         middle = template.middle + digits
-        of_messages = zip(
-            repeat(begin), numbers, repeat(middle), last_digits, islice(payloads, done, None), strict=False
-        )
-        bodies = list(map(b"".join, of_messages))
-        heads = map(_CHECKSUM_HEAD.pack, repeat(USUAL_MAGIC), map(crc32c, bodies))
-        entries += map(add, heads, bodies)
+        of_messages = zip(numbers, last_digits, starts[done:], starts[done + 1 :], strict=False)
+        bodies = [
+            b"".join((begin, number, middle, last, entry[start:end]))
+            for number, last, start, end in of_messages
+        ]
+        entries += [_CHECKSUM_HEAD.pack(USUAL_MAGIC, crc32c(body)) + body for body in bodies]
     return entries
