@@ -30,6 +30,7 @@ for kind, seed in (("failover", 1), ("failover", 2), ("swarm", 3), ("swarm", 7),
 """
 FAST_SUITES = (
     "tests/core",
+    "tests/model",
     "tests/wire",
     "tests/storage",
     "tests/broker/connection",
@@ -39,6 +40,7 @@ FAST_SUITES = (
 """Suites in .ci/run: those of the compiled modules, and of the modules that call them for each message."""
 ALL_SUITES = (
     "tests/core",
+    "tests/model",
     "tests/wire",
     "tests/storage",
     "tests/broker",
