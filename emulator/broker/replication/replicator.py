@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from emulator.broker.replication.pacing import LIVE_ENTRIES, SendPacing
 from emulator.broker.replication.replicator_state import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
@@ -39,21 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LIVE_ENTRIES = 500
-"""Number of entries up to which a backlog is sent at once. A larger one is sent in parts, between the appends of the
-region, so that it delays no client."""
-PART_ENTRIES = 300
-"""Number of entries of a part, beside as many as were newly stored between parts: less than 1 ms of the event
-loop."""
-GROWTH_ENTRIES_MAX = 2_000
-"""Maximum number of newly stored entries that enlarge a part. The remote regions store a large part with one commit:
-one of 2,000 entries costs them a fifth less per message than one of 800."""
-PARTS_IN_FLIGHT = 4
-"""Maximum number of parts of a backlog in flight. Under little traffic these have fewer entries than the window: a
-remote region that catches up with a whole window in flight delays the clients of this region."""
-GATHER_SECONDS = 0.004
-"""Time for which entries are gathered after a write of PART_ENTRIES or more, unless GROWTH_ENTRIES_MAX wait before: a
-topic with much traffic is sent in large parts, while its region stores further entries."""
 READ_BYTES = 4_194_304
 OPEN_SECONDS = 30.0
 """Maximum time that the replicator waits for a producer of the remote region."""
@@ -91,12 +77,7 @@ class Replicator:
         self._retry = RetryTimer(self._retry_due)
         """Timer that runs in the states OPENING and REFUSED only."""
         self.rate = ReplicationRate(topic, self.pump)
-        self._end_of_part = 0
-        """End of the topic's log when the stream began, or the newest part of a backlog was sent."""
-        self._stored_between_parts = 0
-        """Number of entries that were stored between two parts, when any were for the last time in this stream."""
-        self._gather_until = 0.0
-        """Time of the event loop until which entries are gathered for the next write."""
+        self._pacing = SendPacing()
 
     @property
     def backlog(self) -> int:
@@ -125,7 +106,7 @@ class Replicator:
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
-        self._end_of_part, self._stored_between_parts = self.topic.state.replicable_end, 0
+        self._pacing.begin_stream(self.topic.state.replicable_end)
         self._stored.opened()
         self.pump()
         self.topic.subscriptions.links_changed()
@@ -275,10 +256,10 @@ class Replicator:
                 if self.rate.wait_if_limited():
                     return
                 room = self.rate.throttle.portion(room)
-            is_live = end - start <= LIVE_ENTRIES and self._gather_seconds(end - start) <= 0
+            is_live = end - start <= LIVE_ENTRIES and self._pacing.gather_seconds(end - start) <= 0
             parts = self.topic.reading.recent_parts(start, min(room, LIVE_ENTRIES)) if is_live else None
             if parts is None:
-                if self.progress.in_flight >= PARTS_IN_FLIGHT * self._part_entries:
+                if self.progress.in_flight >= self._pacing.in_flight_max:
                     return  # the next receipt continues
                 read = self.lifecycle.begin_read()
                 self.topic.region.spawn(self._read_and_send(start, room, read))
@@ -301,34 +282,14 @@ class Replicator:
         if progress.confirmed != confirmed:
             self._stored.changed()
 
-    def _gather_seconds(self, waiting: int) -> float:
-        """Return the time for which further entries are gathered, if this number waits to be sent; 0 or less: none."""
-        if not self._gather_until or waiting >= GROWTH_ENTRIES_MAX:
-            return 0
-        return self._gather_until - asyncio.get_running_loop().time()
-
-    @property
-    def _part_entries(self) -> int:
-        """Number of entries of the newest part of a backlog."""
-        return PART_ENTRIES + min(self._stored_between_parts, GROWTH_ENTRIES_MAX)
-
-    def _next_part(self) -> int:
-        """Return the number of entries of the next part of a backlog. It includes as many as were newly stored between
-        parts, so that a backlog shrinks whatever is published meanwhile: publishing them took longer than sending."""
-        end = self.topic.state.replicable_end
-        stored, self._end_of_part = end - self._end_of_part, end
-        if stored:
-            self._stored_between_parts = stored
-        return self._part_entries
-
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
-            seconds = self._gather_seconds(self.topic.state.replicable_end - start)
+            seconds = self._pacing.gather_seconds(self.topic.state.replicable_end - start)
             if seconds > 0:
                 await asyncio.sleep(seconds)
             else:
                 await self.topic.region.resources.appends.let_pass()
-            count = min(entries_max, self._next_part())
+            count = min(entries_max, self._pacing.next_part(self.topic.state.replicable_end))
             parts = await self.topic.reading.read_parts(start, count, READ_BYTES)
             if self.lifecycle.end_read(read):
                 self._send(parts)
@@ -358,7 +319,8 @@ class Replicator:
         if progress.confirmed != confirmed:
             self._stored.changed()
         if sends.parts:
-            self._gather_after(progress.in_flight - in_flight)
+            has_sent_all = progress.next_entry_id >= self.topic.state.replicable_end
+            self._pacing.wrote(progress.in_flight - in_flight, is_all=has_sent_all)
             frames = b"".join(sends.parts)
             self.sent.add(sends.messages, sends.size_bytes)
             self.rate.count(sends.messages, sends.size_bytes)
@@ -372,12 +334,6 @@ class Replicator:
                     limit=self.peer.entry_bytes_max,
                 )
             )
-
-    def _gather_after(self, sent: int) -> None:
-        """Gather entries after a write of this number, if that was large and all that waited: no backlog waits."""
-        has_sent_all = self.progress.next_entry_id >= self.topic.state.replicable_end
-        is_large = sent >= PART_ENTRIES and has_sent_all
-        self._gather_until = asyncio.get_running_loop().time() + GATHER_SECONDS if is_large else 0.0
 
     def _add_part(self, entries: Sequence[StoredEntry], log: LogForms, sends: RunsToSend) -> tuple[int, int]:
         """Add the entries of one part to those that are sent. Return how many were added or skipped, and the id of the

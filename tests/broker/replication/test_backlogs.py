@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from emulator.broker.replication.replicator import (
+from emulator.broker.replication.pacing import (
     GATHER_SECONDS,
     GROWTH_ENTRIES_MAX,
     LIVE_ENTRIES,
     PART_ENTRIES,
     PARTS_IN_FLIGHT,
-    Replicator,
 )
+from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.pending_publish import LET_PASS_SECONDS, IssuedAppends
 from emulator.core.replication.progress import ReplicatorState
 from emulator.simulation.world import World, world
@@ -75,15 +75,19 @@ async def test_a_backlog_is_sent_in_parts_between_the_appends_of_clients(
 async def test_a_part_grows_with_what_is_published_between_parts(world: World) -> None:
     """The size stays while nothing is published: clients of a busy topic wait for their own receipts meanwhile."""
     replicator = await interrupted(world, 30)
+
+    def next_part() -> int:
+        return replicator._pacing.next_part(replicator.topic.state.replicable_end)
+
     producer = await world.client("us").producer(TOPIC)
-    assert [replicator._next_part(), replicator._next_part()] == [PART_ENTRIES + 30] * 2
+    assert [next_part(), next_part()] == [PART_ENTRIES + 30] * 2
     await producer.send(b"2")
-    assert [replicator._next_part(), replicator._next_part()] == [PART_ENTRIES + 1] * 2
+    assert [next_part(), next_part()] == [PART_ENTRIES + 1] * 2
     await asyncio.gather(*(producer.send(b"3") for _ in range(GROWTH_ENTRIES_MAX + 10)))
-    assert replicator._next_part() == PART_ENTRIES + GROWTH_ENTRIES_MAX
+    assert next_part() == PART_ENTRIES + GROWTH_ENTRIES_MAX
     world.heal("us", "eu")
     await world.simulation.until(lambda: replicator.lifecycle.is_connected)
-    assert replicator._next_part() == PART_ENTRIES
+    assert next_part() == PART_ENTRIES
 
 
 @pytest.mark.world("us", "eu")
@@ -122,8 +126,8 @@ async def test_entries_are_gathered_after_a_large_write_only(
         await asyncio.gather(*(producer.send(b"1") for _ in range(messages)))
         published.append(world.simulation.now)
         if messages == PART_ENTRIES:
-            assert 0 < replicator._gather_seconds(GROWTH_ENTRIES_MAX - 1) <= GATHER_SECONDS
-            assert replicator._gather_seconds(GROWTH_ENTRIES_MAX) == 0, "such a part is large enough"
+            assert 0 < replicator._pacing.gather_seconds(GROWTH_ENTRIES_MAX - 1) <= GATHER_SECONDS
+            assert replicator._pacing.gather_seconds(GROWTH_ENTRIES_MAX) == 0, "such a part is large enough"
         await world.simulation.until(
             lambda: replicator.progress.next_entry_id == replicator.topic.state.replicable_end
         )
