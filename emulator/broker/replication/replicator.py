@@ -7,9 +7,9 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from emulator.broker.replication.pacing import LIVE_ENTRIES, SendPacing
+from emulator.broker.replication.pacing import SendPacing
 from emulator.broker.replication.replicator_state import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
@@ -48,6 +48,9 @@ OPEN_SECONDS = 30.0
 class Replicator:
     """Replicates one topic, which owns this object, to one remote region. A `LinkUser`."""
 
+    gathers: ClassVar[bool] = True
+    """Whether new entries may be gathered before they are sent."""
+
     def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         components = topic.region.environment.components.replication
         self.topic = topic
@@ -77,7 +80,7 @@ class Replicator:
         self._retry = RetryTimer(self._retry_due)
         """Timer that runs in the states OPENING and REFUSED only."""
         self.rate = ReplicationRate(topic, self.pump)
-        self._pacing = SendPacing()
+        self._pacing = SendPacing(self.pump, gathers=self.gathers)
 
     @property
     def backlog(self) -> int:
@@ -157,6 +160,7 @@ class Replicator:
         if was_connected:
             self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry.stop()
+        self._pacing.stop()
         self.progress.reset()
         self._schemas.versions.forget()
         return True
@@ -241,8 +245,8 @@ class Replicator:
         return decision is Forwarding.SEND
 
     def pump(self) -> None:
-        """Send as many entries as the window, the rate limit and the connection allow. Wakes a resting replicator that
-        has a backlog."""
+        """Send as many entries as the pacing, the window, the rate limit and the connection allow. Wakes a resting
+        replicator that has a backlog."""
         if self.lifecycle.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
         while self.lifecycle.state is ReplicatorState.STREAMING and self.peer.writable:
@@ -252,12 +256,14 @@ class Replicator:
             start, end = self.progress.next_entry_id, self.topic.state.replicable_end
             if start >= end or (room := self.progress.room) <= 0:
                 return
+            if self._pacing.must_wait(end - start):
+                return
             if self.rate.throttle is not None:
                 if self.rate.wait_if_limited():
                     return
                 room = self.rate.throttle.portion(room)
-            is_live = end - start <= LIVE_ENTRIES and self._pacing.gather_seconds(end - start) <= 0
-            parts = self.topic.reading.recent_parts(start, min(room, LIVE_ENTRIES)) if is_live else None
+            live = self._pacing.live_entries
+            parts = self.topic.reading.recent_parts(start, min(room, live)) if end - start <= live else None
             if parts is None:
                 if self.progress.in_flight >= self._pacing.in_flight_max:
                     return  # the next receipt continues
@@ -284,11 +290,7 @@ class Replicator:
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
-            seconds = self._pacing.gather_seconds(self.topic.state.replicable_end - start)
-            if seconds > 0:
-                await asyncio.sleep(seconds)
-            else:
-                await self.topic.region.resources.appends.let_pass()
+            await self.topic.region.resources.appends.let_pass()
             count = min(entries_max, self._pacing.next_part(self.topic.state.replicable_end))
             parts = await self.topic.reading.read_parts(start, count, READ_BYTES)
             if self.lifecycle.end_read(read):
@@ -419,6 +421,7 @@ class Replicator:
     def close(self) -> None:
         self.lifecycle.close()
         self._retry.stop()
+        self._pacing.stop()
         self.rate.close()
         self.progress.reset()
         self._stored.writer.close()
