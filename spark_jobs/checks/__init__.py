@@ -36,7 +36,7 @@ from spark_jobs.checks.finding import (
     finding_group,
     group_findings,
 )
-from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.engines.frames import Column, DataFrame, F, selected
 from spark_jobs.frames.evidence import Evidence
 
 CHECKS: Sequence[Check] = (
@@ -95,14 +95,17 @@ def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, C
     ]
     rows: DataFrame = getattr(evidence.claims if hasattr(evidence.claims, frame) else evidence, frame)
     each = rows.groupBy(by).agg(*sums).select(by, F.explode(F.array(*named)).alias("one"))
-    columns = {"kind": F.col("one.kind"), by: F.col(by)}
-    return each.select(
-        F.col("one.check"),
-        *(columns.get(name, F.lit(None).cast("string")).alias(name) for name in GROUP),
-        F.col("one.n"),
-        F.lit(None).cast("double").alias("first_ms"),
-        F.lit(None).cast("double").alias("last_ms"),
-        F.array().cast(EXAMPLES).alias("examples"),
+    columns = {"kind": "one.kind", by: by}
+    return selected(
+        each,
+        {
+            "check": "one.check",
+            **{name: columns.get(name, "CAST(NULL AS string)") for name in GROUP},
+            "n": "one.n",
+            "first_ms": "CAST(NULL AS double)",
+            "last_ms": "CAST(NULL AS double)",
+            "examples": F.array().cast(EXAMPLES),
+        },
     )
 
 

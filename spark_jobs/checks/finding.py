@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.engines.frames import Column, DataFrame, F, Window, coalesced
+from spark_jobs.engines.frames import Column, DataFrame, F, Window, coalesced, selected
 from spark_jobs.verdict import Witness
 
 COLUMNS: Mapping[str, str] = {
@@ -78,17 +78,25 @@ class FindingGroup:
 def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int) -> DataFrame:
     """Return `frame` in the schema `COLUMNS`. Keyword arguments are SQL text, columns or integers; other columns are
     taken from `frame`, or null if `frame` lacks them."""
-    values = {"kind": F.lit(kind) if isinstance(kind, str) else kind, **columns}
+    values = {"kind": _literal(kind) if isinstance(kind, str) else kind, **columns}
     present = set(frame.columns)
+    return selected(
+        frame,
+        {
+            name: _cast(values.get(name, name if name in present else "NULL"), type_name)
+            for name, type_name in COLUMNS.items()
+        },
+    )
 
-    def column(name: str, type_name: str) -> Column:
-        value = values.get(name, name if name in present else "NULL")
-        # SQL text where possible: each part of a column expression costs Spark a call to Java.
-        if isinstance(value, str):
-            return F.expr(f"CAST({value} AS {type_name})").alias(name)
-        return F.lit(value).cast(type_name).alias(name)
 
-    return frame.select(*(column(name, type_name) for name, type_name in COLUMNS.items()))
+def _literal(text: str) -> str | Column:
+    """Return SQL text unless it would contain a quote, which the engines write differently."""
+    return F.lit(text) if "'" in text else f"'{text}'"
+
+
+def _cast(value: str | Column | int, type_name: str) -> str | Column:
+    """Return SQL text where possible: each part of a column expression costs Spark a call to Java."""
+    return f"CAST({value} AS {type_name})" if isinstance(value, str | int) else value.cast(type_name)
 
 
 def all_of(frames: Iterable[DataFrame]) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -121,6 +121,10 @@ class QueryEngine(Protocol):
     def clustered(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
         """Return a frame of the same rows; of large evidence, those with equal keys are in one task. Group by these
         keys afterwards if tasks have few rows with equal keys: then no task aggregates single rows."""
+        ...
+
+    def selected(self, frame: DataFrame, columns: Mapping[str, str | Column]) -> DataFrame:
+        """Return a frame of these columns, given by name; text is an expression in SQL that all engines share."""
         ...
 
     def fields_of(self, array: str, field: str) -> Column:

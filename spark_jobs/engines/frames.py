@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from itertools import islice
@@ -130,6 +130,11 @@ def coalesced(frame: DataFrame) -> DataFrame:
 def clustered(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return a frame of the same rows, to be grouped by keys that few rows of a task share."""
     return bound_engine().clustered(frame, keys)
+
+
+def selected(frame: DataFrame, columns: Mapping[str, str | Column]) -> DataFrame:
+    """Return a frame of these columns, given by name; text is an expression in SQL that both engines share."""
+    return bound_engine().selected(frame, columns)
 
 
 def fields_of(array: str, field: str) -> Column:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -150,6 +150,17 @@ class SparkEngine:
 
     def clustered(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
         return frame if self._is_small else frame.repartition(*keys)
+
+    def selected(self, frame: DataFrame, columns: Mapping[str, str | Column]) -> DataFrame:
+        """Pass text to Java as it is: a column made from it would take three more calls."""
+        if all(isinstance(value, str) for value in columns.values()):
+            return frame.selectExpr(*(f"{value} AS {name}" for name, value in columns.items()))
+        return frame.select(
+            *(
+                functions.expr(f"{value} AS {name}") if isinstance(value, str) else value.alias(name)
+                for name, value in columns.items()
+            )
+        )
 
     def fields_of(self, array: str, field: str) -> Column:
         return functions.col(f"{array}.{field}")

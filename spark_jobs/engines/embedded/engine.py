@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,14 @@ class EmbeddedEngine:
 
     def clustered(self, frame: Any, keys: Sequence[str]) -> Any:
         return frame
+
+    def selected(self, frame: Any, columns: Mapping[str, Any]) -> Any:
+        return frame.select(
+            *(
+                (functions.expr(value) if isinstance(value, str) else value).alias(name)
+                for name, value in columns.items()
+            )
+        )
 
     def fields_of(self, array: str, field: str) -> Any:
         return functions.transform(array, lambda one: one[field])

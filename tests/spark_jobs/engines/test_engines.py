@@ -24,6 +24,7 @@ from spark_jobs.engines.frames import (
     Window,
     bound_engine,
     fields_of,
+    selected,
     small_frame,
     use_engine,
 )
@@ -161,6 +162,12 @@ FRAMES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "limit": lambda frame: frame.select("who", "id").orderBy("who", "id").limit(4),
     "rename": lambda frame: frame.select("id", "n").withColumnRenamed("n", "number"),
     "select all and more": lambda frame: frame.select("*", F.lit(None).cast("int").alias("nothing")),
+    "selected, all as text": lambda frame: selected(
+        frame, {"a": "CAST(COALESCE(n, id) AS double)", "b": "CAST(NULL AS string)", "c": "'its'", "id": "id"}
+    ),
+    "selected, text and columns": lambda frame: selected(
+        frame, {"a": "CAST(n AS string)", "b": F.lit("it's"), "c": F.col("x") + 1}
+    ),
     "union by name": lambda frame: frame.select("id", "n").unionByName(frame.select("n", "id")),
     "union": lambda frame: frame.select("id", "n").union(frame.select("n", "id")),
     "where": lambda frame: frame.where(F.col("n") > 0).where(~F.col("yes")),
