@@ -30,6 +30,9 @@ SIZES: Final = Struct(">II")
 _read_sizes = SIZES.unpack_from
 _COMMAND_BYTES_MIN: Final = 2
 """The type field alone."""
+_JOINED_BYTES_MAX: Final = 4_096
+"""Maximum size of received bytes that are joined with those before them at once. If a client sends a few bytes at a
+time, an object for each would take much more memory than these."""
 _TYPE_TAG: Final = 0x08
 """Tag of the type (field 1, a varint), with which every client's commands begin."""
 
@@ -170,7 +173,11 @@ class FrameBuffer:
 
     def _keep(self, data: bytes, missing: int) -> None:
         """Add bytes to the incomplete frame."""
-        self._parts.append(data)
+        parts = self._parts
+        if parts and len(parts[-1]) + len(data) <= _JOINED_BYTES_MAX:
+            parts[-1] += data
+        else:
+            parts.append(data)
         self._missing = missing
         self.held_bytes += len(data)
 

@@ -147,6 +147,24 @@ def test_a_large_frame_that_arrives_in_small_parts_is_copied_once() -> None:
     assert peak_bytes < 1.5 * len(frame)
 
 
+@pytest.mark.parametrize("size", [1, 2, 50])
+def test_a_frame_that_arrives_in_tiny_parts_takes_little_more_memory_than_its_bytes(size: int) -> None:
+    """Each part as an object of its own would take up to 25 times as much: a client may send any number of bytes."""
+    data = bytes(range(256)) * 300
+    frame = send_frame(1, 2, data=data)
+    buffer = FrameBuffer(BYTES_MAX)
+    tracemalloc.start()
+    try:
+        for at in range(0, len(frame) - 100, size):
+            assert buffer.feed(frame[at : at + size]) == []
+        taken_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert buffer.held_bytes == at + size
+    assert taken_bytes < 1.5 * len(frame)
+    assert buffer.feed(frame[at + size :])[0][2] == data
+
+
 def test_a_simple_frame_begins_with_its_sizes() -> None:
     frame = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
     assert frame == PING_FRAME
