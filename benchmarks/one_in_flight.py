@@ -5,7 +5,7 @@ pulsar-lite.
 
 All run throughout and take short turns, in changing order, because other programs use the disk and the processors too.
 pulsar-lite does not sync. With `--sync-ms`, the others are measured on disks whose syncs take that time
-(`slow_sync.py`): what a region adds does not depend on the disk, so the ratio to the disk does.
+(`slow_sync.py`): what a region adds grows less than the time of a sync, so the ratio to the disk falls.
 """
 
 from __future__ import annotations
@@ -114,7 +114,11 @@ def main() -> None:
     parser.add_argument("--figures", action="store_true", help="print the figures of one row as JSON")
     given = parser.parse_args()
     if given.figures:
-        print(json.dumps(_undisturbed(_measured(given.turns, SLOW_TURN_MESSAGES, with_peer=False))))
+        print(
+            json.dumps(
+                _undisturbed(_measured(given.turns or SLOW_TURNS, SLOW_TURN_MESSAGES, with_peer=False))
+            )
+        )
     elif given.sync_ms:
         print(table_of_slow_disks(given.turns or SLOW_TURNS, given.sync_ms))
     else:
