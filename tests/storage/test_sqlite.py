@@ -724,37 +724,6 @@ async def test_an_error_of_before_commit_delays_nothing_else_for_good(path: Path
     await store.close()
 
 
-async def test_before_commit_that_calls_itself_again_delays_no_other_callback(path: Path):
-    """Each of its calls is in an iteration of its own, as a callback of the event loop that schedules itself."""
-    store, log = await opened(open_sqlite(path, "eu"))
-    calls: list[int] = []
-
-    def again() -> None:
-        calls.append(len(calls))
-        assert len(calls) < 10, "the event loop runs nothing else"
-        if len(calls) < 3:
-            store.before_commit(again)
-
-    store.before_commit(again)
-    issued = log.append([b"x"])
-    seen = []
-    while len(calls) < 3:
-        await asyncio.sleep(0)
-        seen.append(len(calls))
-    assert seen == [1, 2, 3]
-    await issued
-    await store.close()
-
-
-async def test_before_commit_that_issues_after_the_store_was_closed_fails(path: Path):
-    store, log = await opened(open_sqlite(path, "eu"))
-    issued: list[asyncio.Future[int]] = []
-    store.before_commit(lambda: issued.append(log.append([b"x"])))
-    await store.close()
-    with pytest.raises(StorageError, match="closed"):
-        await issued[0]
-
-
 async def test_before_commit_issues_while_the_thread_commits(path: Path, commits: Commits):
     store, log = await opened(open_sqlite(path, "eu"))
     commits.hold()

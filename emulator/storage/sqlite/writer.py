@@ -59,7 +59,7 @@ class SqliteWriter:
         self._tick: list[SqliteWrite] = []
         """Writes issued in this tick. Invariant: empty while the thread has writes."""
         self._before_commit: deque[Callable[[], None]] = deque()
-        """Called once at the end of this tick, to issue more writes."""
+        """Called at the end of this tick, to issue more writes."""
         self._tick_ends = False
         """Whether `_end_tick` will be called, or runs."""
         self._in_thread = 0
@@ -101,15 +101,12 @@ class SqliteWriter:
 
     def _end_tick(self) -> None:
         try:
-            # What these add is for the next tick: they may do so for ever.
-            for _ in range(len(self._before_commit)):
+            while self._before_commit:
                 self._before_commit.popleft()()
         except BaseException:  # the event loop reports it; the others are called, and the writes committed
             self._loop.call_soon(self._end_tick)
             raise
         self._tick_ends = False
-        if self._before_commit:
-            self._end_tick_soon()
         group, self._tick = self._tick, []
         if not group:
             return  # nothing was issued, the thread has it, or the store was closed
