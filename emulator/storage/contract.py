@@ -153,11 +153,6 @@ class Store(Protocol):
         """Remove `key`; resolves once durable. No error when absent."""
         ...
 
-    def before_commit(self, issue: Callable[[], None]) -> None:
-        """Call `issue` in the next iteration of the event loop. A backend that commits in that one commits what it
-        issues, too."""
-        ...
-
     async def close(self) -> None:
         """Wait until issued writes are durable or failed, then release the store. A second call has no effect."""
         ...

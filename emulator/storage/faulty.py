@@ -173,9 +173,6 @@ class FaultyStore:
         if self._logs.get(name) is known:
             self._logs.pop(name, None)
 
-    def before_commit(self, issue: Callable[[], None]) -> None:
-        self._store.before_commit(issue)
-
     def log_names(self) -> list[str]:
         return self._store.log_names()
 

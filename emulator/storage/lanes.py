@@ -195,10 +195,6 @@ class KeyedStore(ABC):
             return self.failed_future(error)
         return self._write_key(lane, None)
 
-    def before_commit(self, issue: Callable[[], None]) -> None:
-        """Backends that commit on the event loop may override this."""
-        asyncio.get_running_loop().call_soon(issue)
-
     def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
         future = self.new_future()
         future.set_exception(error)

@@ -57,19 +57,6 @@ class LogStoreContract:
         await asyncio.gather(*issued)
         assert resolved == list(range(50))
 
-    async def test_s1_writes_of_before_commit_follow_those_that_were_issued_before(self, harness: Harness):
-        """It issues them later, in the order of the calls, and they become durable without another write."""
-        store = await harness.open()
-        log = await open_log(store, "t")
-        issued = [log.append([b"first"])]
-        for data in (b"second", b"third"):
-            store.before_commit(lambda data=data: issued.append(log.append([data])))
-        assert len(issued) == 1
-        while len(issued) < 3:
-            await asyncio.sleep(0)
-        await asyncio.gather(*issued)
-        assert data_of(await read_all(log)) == [b"first", b"second", b"third"]
-
     async def test_s1_puts_of_one_key_take_effect_in_the_order_in_which_they_were_issued(
         self, harness: Harness
     ):

@@ -687,57 +687,6 @@ async def test_small_groups_are_committed_on_the_loop_and_large_ones_in_the_thre
     await store.close()
 
 
-@pytest.fixture
-def only_on_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commit all small groups on the event loop, however long one takes."""
-    monkeypatch.setattr(sqlite_writer, "HERE_SECONDS_MAX", DEADLINE_SECONDS)
-
-
-async def test_what_before_commit_issues_is_committed_in_the_next_iteration(path: Path, only_on_loop: None):
-    """In one transaction with what was issued in this one, before or after the call."""
-    store, log = await opened(open_sqlite(path, "eu"))
-    commits, issued = store.commits, [store.put("before", b"")]
-    store.before_commit(lambda: issued.append(log.append([b"x"])))
-    issued.append(store.put("after", b""))
-    await asyncio.sleep(0)
-    assert [future.done() for future in issued] == [True, True, True]
-    assert store.commits == commits + 1
-    await store.close()
-
-
-async def test_an_error_of_before_commit_delays_nothing_else_for_good(path: Path):
-    """The event loop reports it, as that of any callback."""
-    store, log = await opened(open_sqlite(path, "eu"))
-    reported: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
-    issued, failure = [store.put("k", b"")], ZeroDivisionError()
-
-    def fail() -> None:
-        raise failure
-
-    store.before_commit(fail)
-    store.before_commit(lambda: issued.append(log.append([b"x"])))
-    while len(issued) < 2:
-        await asyncio.sleep(0)
-    await asyncio.gather(*issued)
-    assert reported == [failure]
-    await store.close()
-
-
-async def test_before_commit_issues_while_the_thread_commits(path: Path, commits: Commits):
-    store, log = await opened(open_sqlite(path, "eu"))
-    commits.hold()
-    issued = [log.append([b"in the thread"])]
-    await commits.one_is_held()
-    store.before_commit(lambda: issued.append(log.append([b"behind it"])))
-    await asyncio.sleep(0)
-    assert [future.done() for future in issued] == [False, False]
-    commits.release()
-    await asyncio.gather(*issued)
-    assert data_of(await read_all(log)) == [b"in the thread", b"behind it"]
-    await store.close()
-
-
 async def test_a_loop_that_is_never_idle_does_not_starve_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):

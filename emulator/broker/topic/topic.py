@@ -243,10 +243,10 @@ class Topic:
         self._admitted(group)
 
     def _admitted(self, publish: Pending) -> None:
-        """Add a publish to the current batch. In the next iteration of the event loop, before the store commits,
-        `flush` issues those of all connections that were read in this one."""
+        """Add a publish to the current batch. In the next iteration of the event loop `flush` issues those of all
+        connections that were read in this one."""
         if not self.publishing.batch:
-            self.region.store.before_commit(self.flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         self.publishing.batch.append(publish)
 
     def append_own(

@@ -224,9 +224,6 @@ class SqliteStore(KeyedStore):
         """Drop what is not synced. Implements `contract.Volatile`."""
         self._writer.lose_power()
 
-    def before_commit(self, issue: Callable[[], None]) -> None:
-        self._writer.before_commit(issue)
-
     # For the logs
 
     def issue(self, write: SqliteWrite) -> asyncio.Future[Any]:

@@ -21,7 +21,6 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,10 +57,6 @@ class SqliteWriter:
         """Held by the thread that uses the committer."""
         self._tick: list[SqliteWrite] = []
         """Writes issued in this tick. Invariant: empty while the thread has writes."""
-        self._before_commit: deque[Callable[[], None]] = deque()
-        """Called at the end of this tick, to issue more writes."""
-        self._tick_ends = False
-        """Whether `_end_tick` will be called, or runs."""
         self._in_thread = 0
         """Number of writes passed to the thread and not resolved yet."""
         self._thread_until = 0.0
@@ -74,18 +69,9 @@ class SqliteWriter:
         if self._in_thread:
             self._enqueue([write])
             return
-        self._tick.append(write)
-        self._end_tick_soon()
-
-    def before_commit(self, issue: Callable[[], None]) -> None:
-        """Call `issue` at the end of this tick, before the writes of the tick are committed."""
-        self._before_commit.append(issue)
-        self._end_tick_soon()
-
-    def _end_tick_soon(self) -> None:
-        if not self._tick_ends:
-            self._tick_ends = True
+        if not self._tick:
             self._loop.call_soon(self._end_tick)
+        self._tick.append(write)
 
     def close(self, last: SqliteWrite) -> None:
         """Commit the issued writes and close the file in the thread, which then resolves `last`. No write may be issued
@@ -100,16 +86,9 @@ class SqliteWriter:
         self._committer.lose_power()
 
     def _end_tick(self) -> None:
-        try:
-            while self._before_commit:
-                self._before_commit.popleft()()
-        except BaseException:  # the event loop reports it; the others are called, and the writes committed
-            self._loop.call_soon(self._end_tick)
-            raise
-        self._tick_ends = False
         group, self._tick = self._tick, []
         if not group:
-            return  # nothing was issued, the thread has it, or the store was closed
+            return  # closed meanwhile
         on_loop = _is_small(group) and time.perf_counter() >= self._thread_until
         if on_loop and self._committer_lock.acquire(blocking=False):
             self._commit_on_loop(group)

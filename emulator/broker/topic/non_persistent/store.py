@@ -102,9 +102,6 @@ class VolatileStore:
         done.set_result(None)
         return done
 
-    def before_commit(self, issue: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_soon(issue)
-
     async def close(self) -> None:
         self._values.clear()
 
