@@ -7,9 +7,9 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from emulator.broker.replication.pacing import SendPacing
+from emulator.broker.replication.backlog_parts import LIVE_ENTRIES, BacklogParts
 from emulator.broker.replication.replicator_state import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
@@ -48,9 +48,6 @@ OPEN_SECONDS = 30.0
 class Replicator:
     """Replicates one topic, which owns this object, to one remote region. A `LinkUser`."""
 
-    gathers: ClassVar[bool] = True
-    """Whether new entries may be gathered before they are sent."""
-
     def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         components = topic.region.environment.components.replication
         self.topic = topic
@@ -80,7 +77,7 @@ class Replicator:
         self._retry = RetryTimer(self._retry_due)
         """Timer that runs in the states OPENING and REFUSED only."""
         self.rate = ReplicationRate(topic, self.pump)
-        self._pacing = SendPacing(self.pump, gathers=self.gathers)
+        self._backlog_parts = BacklogParts()
 
     @property
     def backlog(self) -> int:
@@ -109,7 +106,7 @@ class Replicator:
         self._retry.stop()
         self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry_seconds = RETRY_SECONDS
-        self._pacing.begin_stream(self.topic.state.replicable_end)
+        self._backlog_parts.begin_stream(self.topic.state.replicable_end)
         self._stored.opened()
         self.pump()
         self.topic.subscriptions.links_changed()
@@ -160,7 +157,6 @@ class Replicator:
         if was_connected:
             self.since_ms = self.topic.region.environment.wall_clock_ms()
         self._retry.stop()
-        self._pacing.stop()
         self.progress.reset()
         self._schemas.versions.forget()
         return True
@@ -245,8 +241,8 @@ class Replicator:
         return decision is Forwarding.SEND
 
     def pump(self) -> None:
-        """Send as many entries as the pacing, the window, the rate limit and the connection allow. Wakes a resting
-        replicator that has a backlog."""
+        """Send as many entries as the window, the rate limit and the connection allow. Wakes a resting replicator that
+        has a backlog."""
         if self.lifecycle.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
         while self.lifecycle.state is ReplicatorState.STREAMING and self.peer.writable:
@@ -256,19 +252,18 @@ class Replicator:
             start, end = self.progress.next_entry_id, self.topic.state.replicable_end
             if start >= end or (room := self.progress.room) <= 0:
                 return
-            if self._pacing.must_wait(end - start):
-                return
             if self.rate.throttle is not None:
                 if self.rate.wait_if_limited():
                     return
                 room = self.rate.throttle.portion(room)
-            live = self._pacing.live_entries
-            parts = self.topic.reading.recent_parts(start, min(room, live)) if end - start <= live else None
+            is_live = end - start <= LIVE_ENTRIES
+            parts = self.topic.reading.recent_parts(start, min(room, LIVE_ENTRIES)) if is_live else None
             if parts is None:
-                if self.progress.in_flight >= self._pacing.in_flight_max:
+                if self.progress.in_flight >= self._backlog_parts.in_flight_max:
                     return  # the next receipt continues
                 read = self.lifecycle.begin_read()
-                self.topic.region.spawn(self._read_and_send(start, room, read))
+                count = min(room, self._backlog_parts.next_part(end))
+                self.topic.region.spawn(self._read_and_send(start, count, read))
                 return
             self._send(parts)
             if self.progress.next_entry_id in (start, end):
@@ -291,8 +286,7 @@ class Replicator:
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
             await self.topic.region.resources.appends.let_pass()
-            count = min(entries_max, self._pacing.next_part(self.topic.state.replicable_end))
-            parts = await self.topic.reading.read_parts(start, count, READ_BYTES)
+            parts = await self.topic.reading.read_parts(start, entries_max, READ_BYTES)
             if self.lifecycle.end_read(read):
                 self._send(parts)
                 if self.progress.next_entry_id > start:
@@ -307,7 +301,7 @@ class Replicator:
         progress, forms, ledger_id = self.progress, self.topic.region.resources.forms, self.topic.ledger_id
         in_runs = self.sends_runs and not self.peer.needs_single_frames
         log = forms.of_log(ledger_id, in_runs=in_runs)
-        confirmed, in_flight = progress.confirmed, progress.in_flight
+        confirmed = progress.confirmed
         sends = RunsToSend(self.producer_id, progress, self.peer.entry_bytes_max)
         skipped_up_to = -1
         for entries in parts:
@@ -321,8 +315,6 @@ class Replicator:
         if progress.confirmed != confirmed:
             self._stored.changed()
         if sends.parts:
-            has_sent_all = progress.next_entry_id >= self.topic.state.replicable_end
-            self._pacing.wrote(progress.in_flight - in_flight, is_all=has_sent_all)
             frames = b"".join(sends.parts)
             self.sent.add(sends.messages, sends.size_bytes)
             self.rate.count(sends.messages, sends.size_bytes)
@@ -421,7 +413,6 @@ class Replicator:
     def close(self) -> None:
         self.lifecycle.close()
         self._retry.stop()
-        self._pacing.stop()
         self.rate.close()
         self.progress.reset()
         self._stored.writer.close()

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from emulator.broker.replication.pacing import (
-    GATHER_SECONDS,
+from emulator.broker.replication.backlog_parts import (
     GROWTH_ENTRIES_MAX,
     LIVE_ENTRIES,
     PART_ENTRIES,
@@ -16,7 +15,6 @@ from emulator.broker.replication.pacing import (
 )
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.pending_publish import LET_PASS_SECONDS, IssuedAppends
-from emulator.client import Producer
 from emulator.core.replication.progress import ReplicatorState
 from emulator.simulation.world import World, world
 from tests.broker.replication.test_replicator import TOPIC, replicator_of
@@ -24,7 +22,6 @@ from tests.broker.replication.test_replicator import TOPIC, replicator_of
 __all__ = ["world"]
 
 BACKLOG = 2_000
-GATHERING = "emulator.broker.replication.pacing.GATHER_SECONDS"
 
 
 async def interrupted(w: World, messages: int) -> Replicator:
@@ -79,7 +76,7 @@ async def test_a_part_grows_with_what_is_published_between_parts(world: World) -
     replicator = await interrupted(world, 30)
 
     def next_part() -> int:
-        return replicator._pacing.next_part(replicator.topic.state.replicable_end)
+        return replicator._backlog_parts.next_part(replicator.topic.state.replicable_end)
 
     producer = await world.client("us").producer(TOPIC)
     assert [next_part(), next_part()] == [PART_ENTRIES + 30] * 2
@@ -104,83 +101,6 @@ async def test_a_backlog_under_little_traffic_has_few_parts_in_flight(world: Wor
     assert replicator.progress.in_flight == PARTS_IN_FLIGHT * PART_ENTRIES
     world.heal("us", "eu")
     await world.simulation.until(lambda: not replicator.backlog)
-
-
-@pytest.mark.world("us", "eu")
-async def test_entries_are_gathered_after_a_large_write_only(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that a topic with much traffic is sent in large parts, and one with little traffic at once."""
-    producer = await world.client("us").producer(TOPIC)
-    await producer.send(b"0")
-    await world.quiet()
-    replicator = replicator_of(world, "us", "eu")
-    written: list[float] = []
-    write = replicator.peer.write
-
-    def noting(data: bytes) -> None:
-        written.append(world.simulation.now)
-        write(data)
-
-    monkeypatch.setattr(replicator.peer, "write", noting)
-    published: list[float] = []
-    for messages in (PART_ENTRIES, 10, 1):
-        await asyncio.gather(*(producer.send(b"1") for _ in range(messages)))
-        published.append(world.simulation.now)
-        if messages == PART_ENTRIES:
-            assert replicator._pacing.must_wait(1)
-        await world.simulation.until(
-            lambda: replicator.progress.next_entry_id == replicator.topic.state.replicable_end
-        )
-    large, gathered, live = written
-    assert published[1] < large + GATHER_SECONDS <= gathered
-    assert live <= published[2]
-
-
-async def connected(w: World) -> tuple[Producer, Replicator]:
-    producer = await w.client("us").producer(TOPIC)
-    await producer.send(b"0")
-    await w.quiet()
-    return producer, replicator_of(w, "us", "eu")
-
-
-async def write_part(w: World, producer: Producer, replicator: Replicator) -> None:
-    """Publish as many messages as a large write has, and wait until they are sent."""
-    await asyncio.gather(*(producer.send(b"1") for _ in range(PART_ENTRIES)))
-    await w.simulation.until(
-        lambda: replicator.progress.next_entry_id == replicator.topic.state.replicable_end
-    )
-
-
-@pytest.mark.world("us", "eu")
-async def test_gathered_entries_wait_for_no_receipt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are new, not a backlog: the next receipt of a distant region may take long."""
-    monkeypatch.setattr(GATHERING, 0.02)
-    producer, replicator = await connected(world)
-    world.hold("us", "eu")
-    for _ in range(2 * PARTS_IN_FLIGHT):
-        await write_part(world, producer, replicator)
-    await producer.send(b"2")
-    assert replicator.progress.in_flight == 2 * PARTS_IN_FLIGHT * PART_ENTRIES
-    await asyncio.sleep(0.1)  # of virtual time
-    assert replicator.progress.in_flight == 2 * PARTS_IN_FLIGHT * PART_ENTRIES + 1
-    world.heal("us", "eu")
-    await world.simulation.until(lambda: not replicator.backlog)
-
-
-@pytest.mark.world("us", "eu")
-async def test_gathering_ends_when_a_large_part_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GATHERING, 60)
-    producer, replicator = await connected(world)
-    await write_part(world, producer, replicator)
-    sent = replicator.progress.next_entry_id
-    await producer.send(b"2")
-    await asyncio.sleep(1)  # of virtual time
-    assert replicator.progress.next_entry_id == sent
-    await asyncio.gather(*(producer.send(b"2") for _ in range(GROWTH_ENTRIES_MAX)))
-    await world.simulation.until(
-        lambda: replicator.progress.next_entry_id > sent + GROWTH_ENTRIES_MAX, within_seconds=10
-    )
 
 
 @pytest.mark.world("us", "eu")

@@ -56,11 +56,10 @@ class Sender:
         self.progress = ReplicationProgress(
             -1, entries_max=limits["entries_max"], bytes_max=limits["bytes_max"]
         )
-        self.topic = self.region = self.resources = self.state = self
-        self.replicable_end = 0
+        self.topic = self.region = self.resources = self
         self.ledger_id, self.forms = LEDGER, cache
         self.peer, self.entry_bytes_max = self, limits["entry_bytes_max"]
-        self._stored = self._schemas = self.versions = self.rate = self.sent = self._pacing = self
+        self._stored = self._schemas = self.versions = self.rate = self.sent = self
         self._forwarding = forwarding
         self.written: list[bytes] = []
         self.counted: list[tuple[int, int]] = []
@@ -84,9 +83,6 @@ class Sender:
 
     def _park(self, why: Reason) -> None:
         self.reasons.append(str(why))
-
-    def wrote(self, entries: int, *, is_all: bool) -> None:
-        assert self.progress.in_flight >= entries > 0
 
     _add_part = Replicator._add_part
     _send, _skipped, _form_of = Replicator._send, Replicator._skipped, Replicator._form_of  # type: ignore[assignment]

@@ -7,7 +7,7 @@ entry is dropped when the topic drops it. Entries in flight when a link broke ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.stored_entry import StoredEntry
@@ -35,9 +35,6 @@ class NonPersistentTopicView(TopicView, Protocol):
 
 class NonPersistentReplicator(Replicator):
     """The replicator of a non-persistent topic."""
-
-    gathers: ClassVar[bool] = False
-    """The topic would drop entries meanwhile."""
 
     def __init__(self, topic: TopicView, peer: PeerLink) -> None:
         super().__init__(topic, peer)

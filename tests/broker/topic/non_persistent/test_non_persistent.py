@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.replication.pacing import PART_ENTRIES
 from emulator.client import (
     EARLIEST,
     Batching,
@@ -159,22 +158,6 @@ async def test_it_is_replicated_live_and_messages_sent_during_a_cut_are_dropped(
     await world.simulation.until(lambda: replicator.lifecycle.is_connected)
     await producer.send(b"after")
     assert await received(consumer, 1) == [b"after"]
-
-
-@pytest.mark.world("us", "eu", settings=BrokerSettings(region_tail_bytes=1))
-async def test_its_replicator_gathers_no_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic would drop those that it does not retain meanwhile."""
-    monkeypatch.setattr("emulator.broker.replication.pacing.GATHER_SECONDS", 0.5)
-    producer = await world.client("us").producer(TOPIC)
-    await world.client("eu").subscribe(TOPIC, "s")
-    topic = broker_of(world, "us").directory.serving[TOPIC]
-    await world.simulation.until(lambda: topic.replicators["eu"].lifecycle.is_connected)
-    await asyncio.gather(*(producer.send(b"") for _ in range(PART_ENTRIES)))
-    for _ in range(100):
-        await producer.send(bytes(1_000))
-    await world.simulation.until(lambda: not topic.replicators["eu"].backlog)
-    arrived = broker_of(world, "eu").directory.serving[TOPIC].metrics.published
-    assert arrived.messages == PART_ENTRIES + 100
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["forgotten", "cut off"])
