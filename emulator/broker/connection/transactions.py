@@ -31,7 +31,6 @@ from emulator.wire.commands import (
     NewTransaction,
     error_fields,
 )
-from emulator.wire.protobuf import new_tuple
 
 if TYPE_CHECKING:
     from emulator.broker.connection.connection import ClientConnection, ServingRegion
@@ -84,7 +83,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
         return _begin_when_possible(connection, command)
     txn, written = coordinator.begin_at_once(command.timeout_ms, owner=connection.principal.acting)
     answer = encode_new_transaction_response(command.request_id, txn.most, txn.least)
-    return new_tuple(PendingResponse, (written, answer))
+    return PendingResponse(written, answer)
 
 
 async def _begin_when_possible(connection: ClientConnection, command: NewTransaction) -> None:
@@ -126,7 +125,7 @@ def add_partitions(connection: ClientConnection, command: AddPartitions) -> Pend
     coordinator = _owned(connection, command)
     topics = [_participant_name(region, topic) for topic in command.topics]
     answer = encode_add_partitions_response(command.request_id, command.most, command.least)
-    return new_tuple(PendingResponse, (coordinator.add_partitions(command.least, topics), answer))
+    return PendingResponse(coordinator.add_partitions(command.least, topics), answer)
 
 
 def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> PendingResponse:
@@ -166,7 +165,7 @@ def end(connection: ClientConnection, command: EndTransaction) -> PendingRespons
     coordinator = _owned(connection, command)
     finished = coordinator.finish(command.least, commit=command.commit, why=REQUESTED)
     answer = encode_end_transaction_response(command.request_id, command.most, command.least)
-    return new_tuple(PendingResponse, (finished, answer))
+    return PendingResponse(finished, answer)
 
 
 def refuse(

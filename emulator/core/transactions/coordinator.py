@@ -30,8 +30,6 @@ from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.model.transaction_names import FOLLOWS, TransactionStatus, TxnId
 
 _OPEN: Final = TransactionStatus.OPEN
-_new_tuple: Final = tuple.__new__
-"""Creates a NamedTuple without the call of its constructor, which is written in Python."""
 P = TypeVar("P", str, tuple[str, str])
 """A participant: a topic, or (topic, subscription)."""
 REQUESTED: Final = "requested by its client"
@@ -129,7 +127,7 @@ class Coordinator:
         self.check_begin(timeout_ms)
         timeout_ms = timeout_ms or self.bounds.timeout_ms_max
         owner = owner if holder is None else holder.owner
-        entry = _new_tuple(Began, (self.next_least, timeout_ms, opened_at_ms, holder, owner))
+        entry = Began(self.next_least, timeout_ms, opened_at_ms, holder, owner)
         self._apply_began(entry, now_ms)
         return entry
 
@@ -162,7 +160,7 @@ class Coordinator:
         if not new:
             return None
         self._add(transaction, known, new, size_bytes)
-        return _new_tuple(PartitionsAdded, (least, new))
+        return PartitionsAdded(least, new)
 
     def add_subscriptions(
         self, least: int, subscriptions: Iterable[tuple[str, str]]
@@ -199,12 +197,12 @@ class Coordinator:
             return None
         transaction = self.transaction(least)
         transaction.status, transaction.why = wanted, why
-        return _new_tuple(Decided, (least, wanted, why))
+        return Decided(least, wanted, why)
 
     def end(self, least: int, now_ms: float) -> TransactionEnded:
         """End a decided transaction whose outcome every participant has confirmed."""
         transaction = self.live[least]
-        entry = _new_tuple(TransactionEnded, (least, FOLLOWS[transaction.status], transaction.why, None))
+        entry = TransactionEnded(least, FOLLOWS[transaction.status], transaction.why)
         self._apply_ended(entry, now_ms)
         return entry
 
@@ -306,8 +304,7 @@ class Coordinator:
 
     def _remember(self, entry: TransactionEnded, holder: Holder | None, now_ms: float) -> None:
         until_ms = now_ms + self.bounds.outcome_ms
-        outcome = _new_tuple(TransactionOutcome, (entry.status, entry.why, until_ms, holder))
-        self.outcomes[entry.least] = outcome
+        self.outcomes[entry.least] = TransactionOutcome(entry.status, entry.why, until_ms, holder)
         self.next_least = max(self.next_least, entry.least + 1)
         while self.outcomes:
             least, oldest = next(iter(self.outcomes.items()))
