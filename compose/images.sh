@@ -117,9 +117,17 @@ build() {
     echo "$image is built from $base: $(docker image inspect --format '{{.Size}}' "$image" | numfmt --to=si)B"
 }
 
+# Two builds at once would delete each other's wheels. The lock ends with this shell.
+wait_for_other_builds() {
+    mkdir -p "$CONTEXTS"
+    exec 9>"$CONTEXTS/lock"
+    ! command -v flock >/dev/null || flock 9
+}
+
 main() {
     local image
     docker info >/dev/null 2>&1 || complain "no Docker engine answers. Type: sudo systemctl start docker"
+    wait_for_other_builds
     [[ $# -gt 0 ]] || set -- region kafka spark testcontainers
     # It is built on the region's image.
     [[ " $* " != *" testcontainers "* || " $* " == *" region "* ]] || set -- region "$@"
