@@ -34,8 +34,7 @@ class ProtocolEvents:
         if not times:
             return
         self._totals[event] += times
-        if self._waiting:
-            self._wake((event, ""))
+        self._wake((event, ""))
         if topic:
             self._note_of_topic((event, topic), times)
             if (partitioned := TopicName.parse(topic).partitioned) is not None:
@@ -69,6 +68,8 @@ class ProtocolEvents:
         return self.count(event, topic) >= count
 
     def _wake(self, subject: Subject) -> None:
+        if not self._waiting:
+            return
         counted = self.count(*subject)
         for reached, count in self._waiting.get(subject, {}).items():
             if counted >= count and not reached.done():

@@ -160,7 +160,7 @@ class FrameBuffer:
                 self._entry_at = payload_at - at if payload_at <= available else 0
                 return frames
             command = data[start:payload_at]
-            type_ = command[1]
+            type_ = command[1]  # as `_type_of`, which would be a call for each frame
             if command[0] != _TYPE_TAG or type_ > 127:
                 type_ = _search_type(command)
                 if type_ < 0:

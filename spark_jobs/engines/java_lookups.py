@@ -12,7 +12,7 @@ CLASSES = ("org.apache.spark.sql.functions", "functions", "PythonUtils")
 """The names by which PySpark accesses the classes whose methods construct expressions."""
 
 
-class RememberedClass:
+class CachedClass:
     """A class of Java that asks for each static method once. The methods have no state, so threads may share them."""
 
     def __init__(self, java_class: Any) -> None:
@@ -24,8 +24,8 @@ class RememberedClass:
         return member
 
 
-def remember_classes(java: Any) -> None:
+def cache_classes(java: Any) -> None:
     """`java`: py4j's view of Java, whose attributes are classes and packages."""
     for name in CLASSES:
         if name not in vars(java):
-            setattr(java, name, RememberedClass(getattr(java, name)))
+            setattr(java, name, CachedClass(getattr(java, name)))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.engines.contract import EngineUnavailable
-from spark_jobs.engines.java_lookups import remember_classes
+from spark_jobs.engines.java_lookups import cache_classes
 from spark_jobs.engines.masters import ChosenMaster, MasterRefused, choose_master, is_local
 from spark_jobs.engines.scratch import disk_full, scratch_folder
 from spark_jobs.engines.shipped_code import CODE_HOME, ship_code
@@ -306,7 +306,7 @@ def _start(chosen: ChosenMaster, scratch: Path, driver_java_options: str) -> Spa
         raise SparkUnavailable(f"Spark did not start with {where}: {_reason(log, problem)}") from problem
     if not chosen.is_submitted:
         session.sparkContext.setLogLevel("ERROR")
-    remember_classes(session.sparkContext._jvm)
+    cache_classes(session.sparkContext._jvm)
     return session
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.engines.java_lookups import CLASSES, RememberedClass, remember_classes
+from spark_jobs.engines.java_lookups import CLASSES, CachedClass, cache_classes
 from spark_jobs.engines.spark import SparkEngine
 
 
@@ -23,17 +23,17 @@ class View:
 
 def test_a_method_is_asked_for_once() -> None:
     java_class = View()
-    remembered = RememberedClass(java_class)
-    assert remembered.col is remembered.col
-    assert remembered.lit is not remembered.col
+    cached = CachedClass(java_class)
+    assert cached.col is cached.col
+    assert cached.lit is not cached.col
     assert java_class.asked == ["col", "lit"]
 
 
-def test_classes_are_remembered_once_and_others_are_asked_for() -> None:
+def test_classes_are_cached_once_and_others_are_asked_for() -> None:
     java = View()
-    remember_classes(java)
+    cache_classes(java)
     functions = java.functions
-    remember_classes(java)
+    cache_classes(java)
     assert java.functions is functions
     assert java.asked == list(CLASSES)
     assert java.java is not java.java
@@ -43,10 +43,10 @@ def test_a_method_that_java_lacks_is_an_error_each_time() -> None:
     class Empty:
         pass
 
-    remembered = RememberedClass(Empty())
+    cached = CachedClass(Empty())
     for _ in range(2):
         with pytest.raises(AttributeError):
-            _ = remembered.missing
+            _ = cached.missing
 
 
 @pytest.mark.long
